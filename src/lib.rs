@@ -1,0 +1,1 @@
+//! Pointsman: a metrics gateway and multiplexer.
