@@ -1,0 +1,212 @@
+//! The books: what came in at each listener and what became of it at each backend.
+//!
+//! Plain relaxed atomics that the workers add to, usually once a batch. The metrics page and
+//! `/v1/ledger` are two views of them, so the two never disagree. Books belong to a *name*:
+//! a reload keeps them, and nothing ever resets them.
+//!
+//! Two equations hold at every quiet moment, and tests check them:
+//!
+//! ```text
+//! listener:  received = routed + unmatched + denied
+//! backend:   handed - folded_points + folded_rows = delivered + dropped + held
+//!            held = inbox + windows + open + queued
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// The present value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// Takes `n` away.
+    pub fn sub(&self, n: u64) {
+        self.0.fetch_sub(n, Relaxed);
+    }
+
+    /// Replaces the value.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// The present value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One counter for each reason; a reason is a metric label and never changes its spelling.
+#[derive(Debug, Default)]
+pub struct Reasons(RwLock<BTreeMap<&'static str, Counter>>);
+
+impl Reasons {
+    /// Adds `n` to a reason.
+    pub fn add(&self, reason: &'static str, n: u64) {
+        if n == 0 {
+            return;
+        }
+        if let Some(counter) = read(&self.0).get(reason) {
+            return counter.add(n);
+        }
+        let mut counts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        counts.entry(reason).or_default().add(n);
+    }
+
+    /// Each reason met so far and its count, in alphabetical order.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        read(&self.0).iter().map(|(reason, counter)| (*reason, counter.get())).collect()
+    }
+
+    /// The sum over all reasons.
+    pub fn total(&self) -> u64 {
+        self.counts().iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// What came in at one listener.
+#[derive(Debug, Default)]
+pub struct ListenerBook {
+    /// Points that were parsed.
+    pub received: Counter,
+    /// Bytes read from sockets (decompressed, for HTTP bodies).
+    pub received_bytes: Counter,
+    /// Points that at least one route took.
+    pub routed: Counter,
+    /// Points that no route took.
+    pub unmatched: Counter,
+    /// Points that the gate refused.
+    pub denied: Counter,
+    /// Lines, items, bodies and connections refused, by reason.
+    pub rejected: Reasons,
+    /// Things noticed that cost nothing (`unknown_field`), by kind.
+    pub noticed: Reasons,
+    /// Datagrams that the kernel threw away because the socket's buffer was full.
+    pub kernel_dropped: Counter,
+    /// Connections open now.
+    pub connections: Gauge,
+}
+
+/// What became of the points handed to one backend.
+#[derive(Debug, Default)]
+pub struct BackendBook {
+    /// Points that routes handed over.
+    pub handed: Counter,
+    /// Points the backend took.
+    pub delivered: Counter,
+    /// Attempts that had to be repeated.
+    pub retries: Counter,
+    /// Points given up, by reason.
+    pub dropped: Reasons,
+    /// Parts of delivered points that could not be said (a text column, say), by reason.
+    pub lost_parts: Reasons,
+    /// Things done to points on the way (`time_moved`, `name_collision`), by kind.
+    pub noticed: Reasons,
+    /// Points that closed windows had folded.
+    pub folded_points: Counter,
+    /// Rows that closed windows made of them.
+    pub folded_rows: Counter,
+    /// Points on their way to the lane's shaper.
+    pub inbox: Gauge,
+    /// Points inside open windows.
+    pub windows: Gauge,
+    /// Points encoded in the payload that is being filled.
+    pub open: Gauge,
+    /// Points in the queue, the payload in flight among them.
+    pub queued: Gauge,
+    /// Bytes in the queue.
+    pub queued_bytes: Gauge,
+    /// Birth of the oldest queued payload, nanoseconds since 1970; 0 when there is none.
+    pub oldest: Gauge,
+    /// Series held by the windows.
+    pub series: Gauge,
+}
+
+impl BackendBook {
+    /// Points that are neither delivered nor dropped yet.
+    pub fn held(&self) -> u64 {
+        self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+    }
+}
+
+/// All the books, by name.
+#[derive(Debug, Default)]
+pub struct Books {
+    listeners: Shelf<ListenerBook>,
+    backends: Shelf<BackendBook>,
+    routes: Shelf<Counter>,
+    /// Reloads that were applied, and those that were refused.
+    pub reloads: Counter,
+    /// Reloads that were refused.
+    pub reloads_failed: Counter,
+}
+
+type Shelf<T> = Mutex<BTreeMap<String, Arc<T>>>;
+
+impl Books {
+    /// The book of a listener, opened when it is first asked for.
+    pub fn listener(&self, name: &str) -> Arc<ListenerBook> {
+        open(&self.listeners, name)
+    }
+
+    /// The book of a backend, opened when it is first asked for.
+    pub fn backend(&self, name: &str) -> Arc<BackendBook> {
+        open(&self.backends, name)
+    }
+
+    /// The count of points that a route took.
+    pub fn route(&self, name: &str) -> Arc<Counter> {
+        open(&self.routes, name)
+    }
+
+    /// Every listener's book, by name.
+    pub fn listeners(&self) -> Vec<(String, Arc<ListenerBook>)> {
+        all(&self.listeners)
+    }
+
+    /// Every backend's book, by name.
+    pub fn backends(&self) -> Vec<(String, Arc<BackendBook>)> {
+        all(&self.backends)
+    }
+
+    /// Every route's count, by name.
+    pub fn routes(&self) -> Vec<(String, Arc<Counter>)> {
+        all(&self.routes)
+    }
+}
+
+fn open<T: Default>(shelf: &Shelf<T>, name: &str) -> Arc<T> {
+    let mut books = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    books.entry(name.to_owned()).or_default().clone()
+}
+
+fn all<T>(shelf: &Shelf<T>) -> Vec<(String, Arc<T>)> {
+    let books = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    books.iter().map(|(name, book)| (name.clone(), Arc::clone(book))).collect()
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
