@@ -10,5 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod ingest;
 pub mod lane;
+pub mod log_limit;
+pub mod net;
 pub mod route;
 pub mod units;
