@@ -20,6 +20,7 @@ main() {
   # Two runs at once, as from two shells, would tear each other's unpacking.
   exec 9>"$tools/lock"
   flock 9
+  rm -rf "$tools"/unpack.*   # left by a run that was cut short
   install_system_tools
   unpack_debian_server influxdb influxd
   unpack_debian_server victoria-metrics victoria-metrics

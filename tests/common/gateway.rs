@@ -61,7 +61,8 @@ impl Gateway {
     /// Where a listener of the configuration is bound for `"udp"` or `"tcp"`.
     pub fn addr(&self, listener: &str, transport: &str) -> SocketAddr {
         let wanted = |bound: &&Listener| bound.name == listener && bound.transport == transport;
-        let found = self.listeners.iter().find(wanted);
+        // The latest line counts: a reload may have bound the listener anew.
+        let found = self.listeners.iter().rev().find(wanted);
         found
             .unwrap_or_else(|| panic!("no {listener} on {transport}: {:?}", self.listeners))
             .address
