@@ -38,11 +38,13 @@ install_system_tools() {
   has npm || missing+=(npm)
   has python3 || missing+=(python3)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-  # VictoriaMetrics is linked to it; every Debian that has dpkg has it too, slim images aside.
+  # VictoriaMetrics is linked to it.
   ldconfig_knows libzstd.so.1 || missing+=(libzstd1)
   ((${#missing[@]} == 0)) && return
-  say "installing ${missing[*]}"
   need_apt "${missing[*]}"
+  can_be_root || die "some tools are missing, and there is neither root nor sudo. Run once as root:
+  apt-get install ${missing[*]}"
+  say "installing ${missing[*]}"
   refresh_package_lists
   as_root env DEBIAN_FRONTEND=noninteractive apt-get "${apt_options[@]}" install -y -qq \
     --no-install-recommends "${missing[@]}" >/dev/null
@@ -102,11 +104,8 @@ refresh_package_lists() {
 }
 
 as_root() {
-  if ((EUID == 0)); then "$@"
-  elif has sudo; then sudo "$@"
-  else die "this needs root and there is no sudo. Run once as root:
-  $*"
-  fi
+  can_be_root || die "there is neither root nor sudo. Run once as root: $*"
+  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }
 
 need_apt() {
@@ -114,6 +113,7 @@ need_apt() {
   die "no apt-get here. Install by your own package manager, or put binaries into .test-tools/bin: $1"
 }
 
+can_be_root() { ((EUID == 0)) || has sudo; }
 ldconfig_knows() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1"; }
 has() { command -v "$1" >/dev/null 2>&1; }
 say() { printf 'test tools: %s\n' "$*"; }
