@@ -38,7 +38,6 @@ macro_rules! reasons {
     };
 }
 
-
 reasons! {
     /// Why a line, a datagram or an item was refused.
     ParseError {
