@@ -20,6 +20,7 @@
 
 pub mod batch;
 pub mod error;
+pub mod influxdb;
 pub mod point;
 
 pub use batch::{Batch, Mark, PointWriter};
