@@ -22,6 +22,8 @@ pub mod batch;
 pub mod decimal;
 pub mod error;
 pub mod frame;
+pub mod influxdb;
+pub mod jsonl;
 pub mod point;
 pub mod statsd;
 mod token;
