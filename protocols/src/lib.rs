@@ -19,8 +19,14 @@
 )]
 
 pub mod batch;
+pub mod decimal;
 pub mod error;
+pub mod frame;
+pub mod influxdb;
+pub mod jsonl;
 pub mod point;
+pub mod statsd;
+mod token;
 
 pub use batch::{Batch, Mark, PointWriter};
 pub use error::{ParseError, Skip};
