@@ -132,10 +132,9 @@ impl Batch {
         let measure = match &row.measure {
             RowMeasure::Plain(measure) => *measure,
             RowMeasure::Set(member) => Measure::Set(member.of(&self.text)),
-            RowMeasure::Fields(range) => Measure::Fields(Fields {
-                text: &self.text,
-                spans: slice(&self.fields, range),
-            }),
+            RowMeasure::Fields(range) => {
+                Measure::Fields(Fields { text: &self.text, spans: slice(&self.fields, range) })
+            }
         };
         Point {
             name: row.name.of(&self.text),

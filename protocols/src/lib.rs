@@ -22,6 +22,11 @@ pub mod batch;
 pub mod error;
 pub mod point;
 
+pub mod json;
+mod number;
+pub mod opentsdb;
+pub mod timestamp;
+
 pub use batch::{Batch, Mark, PointWriter};
 pub use error::{ParseError, Skip};
 pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};

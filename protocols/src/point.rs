@@ -327,7 +327,9 @@ impl<'a> Fields<'a> {
     }
 
     /// One after the other, in the order received.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, FieldValue<'a>)> + Clone + use<'a> {
+    pub fn iter(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (&'a str, FieldValue<'a>)> + Clone + use<'a> {
         let text = self.text;
         self.spans.iter().map(move |field| {
             let value = match field.value {
