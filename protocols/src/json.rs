@@ -40,6 +40,7 @@ pub use refusals::{ItemError, Refusals};
 
 use crate::batch::Batch;
 use crate::error::ParseError;
+use crate::timestamp::TimeRange;
 use body::{Text, each_element, each_item, each_member};
 use draft::Draft;
 use refusals::Refusal;
@@ -57,6 +58,8 @@ pub struct Limits {
     /// The most memory that the points of one body take. Columns are named once for all rows
     /// of a series, so that a small body can unfold to a large batch.
     pub bytes: usize,
+    /// The times that points may have.
+    pub times: TimeRange,
 }
 
 impl Default for Limits {
@@ -64,7 +67,7 @@ impl Default for Limits {
     /// square; and 256 MiB, since honest points take about nine times the bytes of their JSON,
     /// and a body has up to 16 MiB.
     fn default() -> Self {
-        Self { tags: 64, fields: 256, bytes: 256 << 20 }
+        Self { tags: 64, fields: 256, bytes: 256 << 20, times: TimeRange::ALL }
     }
 }
 
