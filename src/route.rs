@@ -101,3 +101,49 @@ pub struct RewriteTags {
     /// Old key to new key.
     pub rename: BTreeMap<String, String>,
 }
+
+/// Stand-in until the routing table is here.
+#[derive(Clone, Debug)]
+pub struct Router {
+    book: Arc<crate::books::ListenerBook>,
+    seen: Arc<std::sync::Mutex<protocols::Batch>>,
+    refusing: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Router {
+    /// Collects what it is given.
+    pub fn capture(book: Arc<crate::books::ListenerBook>) -> Self {
+        Self { book, seen: Arc::default(), refusing: Arc::default() }
+    }
+
+    /// What it was given.
+    pub fn seen(&self) -> protocols::Batch {
+        self.seen.lock().map(|seen| seen.clone()).unwrap_or_default()
+    }
+
+    /// Refuses from now on, or not.
+    pub fn set_refusing(&self, refusing: bool) {
+        self.refusing.store(refusing, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Takes all points.
+    pub fn submit(&mut self, batch: &mut protocols::Batch) {
+        let count = batch.len() as u64;
+        self.book.received.add(count);
+        self.book.routed.add(count);
+        if let Ok(mut seen) = self.seen.lock() {
+            batch.iter().for_each(|point| seen.push(&point));
+        }
+        batch.clear();
+    }
+
+    /// Whether a backend that refuses is full.
+    pub fn refusing(&self) -> bool {
+        self.refusing.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// For another worker.
+    pub fn for_worker(&self, _worker: usize) -> Self {
+        self.clone()
+    }
+}
