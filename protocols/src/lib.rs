@@ -28,6 +28,11 @@ pub mod point;
 pub mod statsd;
 mod token;
 
+pub mod json;
+mod number;
+pub mod opentsdb;
+pub mod timestamp;
+
 pub use batch::{Batch, Mark, PointWriter};
 pub use error::{ParseError, Skip};
 pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};
