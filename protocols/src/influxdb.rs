@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What a server cannot take is made fit here, so that one point is always one line and no
-//! name can smuggle in a second one ([`escape`]). The rules were checked against a server of
+//! name can smuggle in a second one (file `escape`). The rules were checked against a server of
 //! version 1.6; where the versions differ, the narrower one holds.
 //!
 //! **Made fit**
