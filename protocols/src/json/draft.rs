@@ -50,6 +50,12 @@ impl<'a> Draft<'a> {
         self.time.is_none() && self.kind.is_none() && self.columns.is_empty()
     }
 
+    /// The bytes of the name and the tags, which every row of a series repeats.
+    pub(crate) fn bytes(&self) -> usize {
+        let tags = self.tags.iter().map(|(key, value)| key.len() + value.len());
+        self.name.as_ref().map_or(0, |name| name.len()) + tags.sum::<usize>()
+    }
+
     pub(crate) fn named(&mut self, value: Scalar<'a>) -> Result<(), Refusal> {
         match value {
             Scalar::Null => return Ok(()),
