@@ -266,9 +266,11 @@ impl<'a, 'o> Reader<'a, 'o> {
     ) -> Result<(), Refusal> {
         let columns = column_names(columns, self.draft.limits)?;
         let repeated = self.draft.bytes() + columns.iter().map(|name| name.len()).sum::<usize>();
+        let mut place = 0;
         each_element(rows.get(), |row| {
             let result = self.unfold(repeated).and_then(|()| self.row(&columns, row));
-            self.refuse(index, item, result);
+            self.refuse(index, item, result.map_err(|refusal| refusal.in_row(place)));
+            place += 1;
         })
         .map_err(|_| ParseError::InvalidJson.into())
     }

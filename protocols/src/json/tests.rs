@@ -291,6 +291,9 @@ fn rows_are_refused_one_by_one() {
             ParseError::InvalidValue,
         ]
     );
+    let messages: Vec<_> = outcome.refusals.listed().iter().map(|error| &error.message).collect();
+    assert_eq!(messages[0], "row 1: a row has not as many cells as there are columns");
+    assert_eq!(messages[5], "row 6: the field \"b\" is not a finite number");
     refuses(r#"{"name":"s","columns":["a","a"],"points":[[1,1]]}"#, ParseError::InvalidField);
 }
 
