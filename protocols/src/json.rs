@@ -61,10 +61,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 64 tags as every listener; 256 fields, since looking for repeated ones costs their
-    /// square; and 256 MiB, sixteen times the largest body.
+    /// 64 tags as every listener; 1024 fields, since wide tables have some hundred columns;
+    /// and 256 MiB, sixteen times the largest body.
     fn default() -> Self {
-        Self { tags: 64, fields: 256, unfolded: 256 << 20 }
+        Self { tags: 64, fields: 1024, unfolded: 256 << 20 }
     }
 }
 

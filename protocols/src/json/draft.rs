@@ -184,14 +184,25 @@ impl<'a> Draft<'a> {
     }
 
     fn write_columns(&self, writer: &mut PointWriter<'_>) -> Result<(), Refusal> {
+        if let Some(key) = repeated(&self.columns) {
+            let text = format!("the field {} stands twice", quoted(key));
+            return Err(Refusal::new(ParseError::InvalidField, text));
+        }
         for (key, value) in &self.columns {
-            if writer.field(key, value.as_field(key)?) {
-                let text = format!("the field {} stands twice", quoted(key));
-                return Err(Refusal::new(ParseError::InvalidField, text));
-            }
+            writer.append_field(key, value.as_field(key)?);
         }
         Ok(())
     }
+}
+
+/// A key that stands twice. Sorted, since a search for each key would cost their square.
+fn repeated<'d>(columns: &'d [(Cow<'_, str>, Scalar<'_>)]) -> Option<&'d str> {
+    let mut keys: Vec<&str> = columns.iter().map(|(key, _)| &**key).collect();
+    keys.sort_unstable();
+    keys.windows(2).find_map(|pair| match *pair {
+        [key, next] if key == next => Some(key),
+        _ => None,
+    })
 }
 
 /// Names may hold anything here, control characters too: encoders make them fit.
