@@ -235,7 +235,7 @@ impl Subject<'_> {
     /// Everything before the value.
     fn head(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        let fit = if in_name(self.dialect) { NAME_WITH_TAGS } else { NAME };
+        let fit = if in_name(self.dialect) { &NAME_WITH_TAGS } else { &NAME };
         fit.clean(out, self.point.name);
         if let Some(column) = self.column {
             out.push(b'.');
@@ -299,8 +299,8 @@ struct Style {
     next: &'static str,
     assign: u8,
     bare: bool,
-    key: Fit,
-    value: Fit,
+    key: &'static Fit,
+    value: &'static Fit,
 }
 
 impl Style {
@@ -318,7 +318,7 @@ const fn in_name(dialect: TagDialect) -> bool {
     matches!(dialect, TagDialect::Influxdb | TagDialect::Graphite)
 }
 
-const fn style(dialect: TagDialect) -> Option<&'static Style> {
+fn style(dialect: TagDialect) -> Option<&'static Style> {
     match dialect {
         TagDialect::Dogstatsd => Some(&DOGSTATSD),
         TagDialect::Influxdb => Some(&INFLUXDB),
@@ -338,23 +338,32 @@ fn finite(value: f64) -> Result<(), Skip> {
     if value.is_finite() { Ok(()) } else { Err(Skip::NotFinite) }
 }
 
-/// The characters that may not stand in one place: some ASCII marks, by bit, and always the
-/// control characters.
-#[derive(Clone, Copy)]
-struct Fit(u128);
+/// The characters that may not stand in one place: some ASCII marks, and always the control
+/// characters. For each byte, whether it is [`UNFIT`] or [`HIGH`].
+struct Fit([u8; 256]);
 
 impl Fit {
+    #[allow(clippy::indexing_slicing)] // Only run by the compiler.
     const fn without(marks: &[u8]) -> Self {
-        let mut unfit = CONTROLS;
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            table[byte] = match byte {
+                0..0x20 | 0x7f => UNFIT,
+                0x80.. => HIGH,
+                _ => 0,
+            };
+            byte += 1;
+        }
         let mut rest = marks;
         while let [mark, more @ ..] = rest {
-            unfit |= 1 << *mark;
+            table[*mark as usize] = UNFIT;
             rest = more;
         }
-        Self(unfit)
+        Self(table)
     }
 
-    fn clean(self, out: &mut Vec<u8>, text: &str) {
+    fn clean(&self, out: &mut Vec<u8>, text: &str) {
         if self.suits(text) {
             return out.extend_from_slice(text.as_bytes());
         }
@@ -363,59 +372,61 @@ impl Fit {
         }
     }
 
-    fn suits(self, text: &str) -> bool {
-        // One look at every byte; C1 control characters are only looked for beyond ASCII.
-        let unfit = text.bytes().any(|byte| byte < 0x80 && self.0 >> byte & 1 == 1);
-        !unfit && (text.is_ascii() || !text.chars().any(char::is_control))
+    /// Every byte is looked at, without a branch; characters only beyond ASCII.
+    fn suits(&self, text: &str) -> bool {
+        let seen = text.bytes().fold(0, |seen, byte| seen | self.class(byte));
+        seen == 0 || (seen == HIGH && !text.chars().any(char::is_control))
     }
 
-    fn cleaned(self, text: &str) -> impl Iterator<Item = char> {
-        text.chars().map(move |char| {
-            let unfit = char.is_control() || (char.is_ascii() && self.0 >> (char as u32) & 1 == 1);
-            if unfit { '_' } else { char }
+    fn cleaned(&self, text: &str) -> impl Iterator<Item = char> {
+        text.chars().map(|char| {
+            let unfit = u8::try_from(char).is_ok_and(|byte| self.class(byte) == UNFIT);
+            if unfit || char.is_control() { '_' } else { char }
         })
+    }
+
+    fn class(&self, byte: u8) -> u8 {
+        self.0.get(usize::from(byte)).copied().unwrap_or(UNFIT)
     }
 }
 
-/// C0 and DEL.
-const CONTROLS: u128 = (1 << 127) | 0xffff_ffff;
+const UNFIT: u8 = 1;
+/// Part of a character beyond ASCII, which may be a C1 control character.
+const HIGH: u8 = 2;
 
 /// A colon ends a name, a bar could end a field of a careless reader.
-const NAME: Fit = Fit::without(b":|=");
+static NAME: Fit = Fit::without(b":|=");
 /// With tags inside the name, nothing else there may look like the beginning of a list.
-const NAME_WITH_TAGS: Fit = Fit::without(b":|=,;#[]");
-const MEMBER: Fit = Fit::without(b"|");
+static NAME_WITH_TAGS: Fit = Fit::without(b":|=,;#[]");
+static MEMBER: Fit = Fit::without(b"|");
+static KEY: Fit = Fit::without(b":|,#");
+/// A value keeps its colons: a tag is split at the first.
+static VALUE: Fit = Fit::without(b"|,#");
 /// The separators of both dialects, as a receiver may know the other one too.
-const KEY_IN_NAME: Fit = Fit::without(b":|=,;#");
-const VALUE_IN_NAME: Fit = Fit::without(b":|,;#");
+static KEY_IN_NAME: Fit = Fit::without(b":|=,;#");
+static VALUE_IN_NAME: Fit = Fit::without(b":|,;#");
 /// Came from a line, so it is made of fields already.
-const REST: Fit = Fit::without(b"");
+static REST: Fit = Fit::without(b"");
 
-const DOGSTATSD: Style = Style {
-    first: "|#",
-    next: ",",
-    assign: b':',
-    bare: true,
-    key: Fit::without(b":|,#"),
-    value: Fit::without(b"|,#"),
-};
+static DOGSTATSD: Style =
+    Style { first: "|#", next: ",", assign: b':', bare: true, key: &KEY, value: &VALUE };
 
-const INFLUXDB: Style = Style {
+static INFLUXDB: Style = Style {
     first: ",",
     next: ",",
     assign: b'=',
     bare: false,
-    key: KEY_IN_NAME,
-    value: VALUE_IN_NAME,
+    key: &KEY_IN_NAME,
+    value: &VALUE_IN_NAME,
 };
 
-const GRAPHITE: Style = Style {
+static GRAPHITE: Style = Style {
     first: ";",
     next: ";",
     assign: b'=',
     bare: false,
-    key: KEY_IN_NAME,
-    value: VALUE_IN_NAME,
+    key: &KEY_IN_NAME,
+    value: &VALUE_IN_NAME,
 };
 
 #[cfg(test)]
