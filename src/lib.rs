@@ -3,6 +3,7 @@
 //! Bytes become points, points are routed once on the task that received them, and each
 //! backend has its own lane that nobody else can slow down. See `ARCHITECTURE.md`.
 
+pub mod address;
 pub mod admin;
 pub mod backend;
 pub mod books;
