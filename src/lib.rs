@@ -10,5 +10,8 @@ pub mod clock;
 pub mod config;
 pub mod ingest;
 pub mod lane;
+pub mod query;
 pub mod route;
+pub mod store;
+pub mod telemetry;
 pub mod units;
