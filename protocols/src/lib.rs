@@ -20,6 +20,8 @@
 
 pub mod batch;
 pub mod error;
+pub mod influxdb;
+pub mod jsonl;
 pub mod point;
 
 pub use batch::{Batch, Mark, PointWriter};
