@@ -1,7 +1,29 @@
 //! The routing table: rules in order, compiled once, replaced whole.
+//!
+//! Rules are tried in order; every one that matches adds its backends, and one marked `final`
+//! ends the walk. A backend named by two rules gets the point once, as the first of them
+//! rewrote it. What no rule matched is counted as unmatched.
 
+pub mod pattern;
+pub mod rewrite;
+pub mod rules;
+pub mod test;
+
+pub use rules::{LaneSet, Rule, Rules, Verdict};
+
+use crate::ingest::Protocol;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where a point came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The listener's name.
+    pub listener: Arc<str>,
+    /// What it speaks.
+    pub protocol: Protocol,
+}
 
 /// One `[[routes]]` section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -224,7 +224,7 @@ impl PointWriter<'_> {
     }
 
     fn rest_and_measure(&mut self, measure: Measure<'_>, time: Option<UnixNanos>, rest: &str) {
-        let rest = if rest.is_empty() { Span::default() } else { self.batch.append(rest) };
+        let rest = self.keep_rest(rest);
         let measure = match measure {
             Measure::Set(member) => RowMeasure::Set(self.batch.append(member)),
             Measure::Fields(_) => RowMeasure::Fields(self.own_fields()),
@@ -241,6 +241,17 @@ impl PointWriter<'_> {
             Measure::Reading(number) => RowMeasure::Plain(Measure::Reading(number)),
         };
         self.commit(measure, time, rest);
+    }
+
+    /// The measures of one line usually share their rest; it is kept once, so that a line of
+    /// many values cannot multiply it.
+    fn keep_rest(&mut self, rest: &str) -> Span {
+        let last = self.batch.rows.get(self.mark.rows..).and_then(<[Row]>::last);
+        match last {
+            _ if rest.is_empty() => Span::default(),
+            Some(row) if row.rest.of(&self.batch.text) == rest => row.rest,
+            _ => self.batch.append(rest),
+        }
     }
 
     #[allow(clippy::cast_possible_truncation)] // As for `Batch::append`.

@@ -19,10 +19,19 @@
 )]
 
 pub mod batch;
+pub mod decimal;
 pub mod error;
+pub mod frame;
 pub mod influxdb;
 pub mod jsonl;
 pub mod point;
+pub mod statsd;
+mod token;
+
+pub mod json;
+mod number;
+pub mod opentsdb;
+pub mod timestamp;
 
 pub use batch::{Batch, Mark, PointWriter};
 pub use error::{ParseError, Skip};

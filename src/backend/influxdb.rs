@@ -1,8 +1,20 @@
 //! InfluxDB 1.x, 2.x and 3.x over HTTP, as line protocol.
+//!
+//! Writes are sent with `reqwest`, since the crate `influxdb` drops the error's body and
+//! `Retry-After`; that crate creates the database. What an answer means is decided in
+//! [`answer`] alone. Credentials travel in a header, never in a URL, which logs and proxies keep.
 
+pub mod answer;
+mod request;
+
+use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::units::Secret;
+use answer::Answer;
+use request::Request;
+use reqwest::StatusCode;
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 /// What is particular to this kind of backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -65,6 +77,102 @@ pub enum Integers {
     /// As integers where the input said an integer.
     Keep,
 }
+
+/// Ships payloads to one InfluxDB.
+#[derive(Debug)]
+pub struct Shipper {
+    client: reqwest::Client,
+    request: Request,
+    /// The database still to be created; `None` once it is there or was never asked for.
+    create: Option<String>,
+}
+
+impl Shipper {
+    /// A shipper; connects when the first payload comes.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which setting cannot be used.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        // The first caller wins and the others are told so, which is all that is wanted.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let request = Request::new(config)?;
+        let client = reqwest::Client::builder()
+            .default_headers(request.credentials()?)
+            .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_idle_timeout(POOL_IDLE)
+            .build()
+            .map_err(|error| format!("HTTP client: {error}"))?;
+        let create = config.create_database.then(|| config.database.clone()).flatten();
+        Ok(Self { client, request, create })
+    }
+
+    async fn attempt(&mut self, payload: &Payload) -> Outcome {
+        if let Some(database) = &self.create {
+            match self.create_database(database).await {
+                Ok(()) => self.create = None,
+                Err(detail) => return Outcome::Retry { after: None, detail },
+            }
+        }
+        let body = self.request.body(payload).await;
+        let sent =
+            self.client.post(self.request.url.clone()).headers(self.request.headers()).body(body);
+        match sent.send().await {
+            Ok(response) => self.judge(response, payload.points).await,
+            Err(error) => Outcome::Retry { after: None, detail: causes(&error.without_url()) },
+        }
+    }
+
+    async fn judge(&self, response: reqwest::Response, points: u32) -> Outcome {
+        let status = response.status();
+        let header = response.headers().get(reqwest::header::RETRY_AFTER);
+        let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if status == StatusCode::NO_CONTENT {
+            return Outcome::Delivered;
+        }
+        // A body cut short still tells the status, which decides.
+        let body = response.text().await.unwrap_or_default();
+        let answer =
+            Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
+        answer.outcome(points, SystemTime::now())
+    }
+
+    async fn create_database(&self, database: &str) -> Result<(), String> {
+        let quoted = database.replace('\\', "\\\\").replace('"', "\\\"");
+        let query = influxdb::ReadQuery::new(format!("CREATE DATABASE \"{quoted}\""));
+        let client = influxdb::Client::new(self.request.base.as_str(), database)
+            .with_http_client(self.client.clone());
+        match client.query(query).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("create database `{database}`: {error}")),
+        }
+    }
+}
+
+impl Ship for Shipper {
+    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
+        Box::pin(self.attempt(payload))
+    }
+}
+
+/// An error with its causes: "error sending request: connection refused".
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Below the keep-alive of common servers and proxies (60 s and more), so that a connection is
+/// rarely closed by the peer just as it is used.
+const POOL_IDLE: Duration = Duration::from_secs(30);
 
 const fn yes() -> bool {
     true

@@ -1,0 +1,409 @@
+//! Our own JSON points, as the HTTP listener takes them.
+//!
+//! ```json
+//! {"name": "build/times", "tags": {"os": "linux"}, "time": 1414000000, "compile": 12.5, "ok": true}
+//! ```
+//!
+//! | member | meaning |
+//! |---|---|
+//! | `name` | required text of 1 to 1024 bytes; without one, `metric` is the name |
+//! | `tags` | an object; numbers and truth values are taken as text, `null` is no tag, `""` a bare one |
+//! | `time` or `timestamp` | see [`timestamp::number`] and [`timestamp::text`]; none or `null` means now |
+//! | `type` | `counter`, `gauge`, `timer`, `set`, `histogram`, `distribution`: a statsd kind made of `value` and, where the kind has one, `rate` |
+//! | `fields` | if it is an object, its members are fields |
+//! | anything else | a field: number, truth value or text; `null` is no field |
+//!
+//! A lone field `value` with a number and without a type is a [`Measure::Reading`], so items
+//! of the OpenTSDB shape are points too. The form of InfluxDB 0.8,
+//! `{"name":…,"columns":[…],"points":[[…]]}`, makes a point of each row: there `time` is the
+//! only reserved column, `sequence_number` is dropped, and `tags` may stand beside `name`.
+//!
+//! Nothing is dropped in silence: a field or a tag that stands twice with different values, a
+//! type with stray fields and a nested value refuse their item, and only that. Text may hold
+//! control characters, since JSON can say them; each encoder makes them harmless on its way
+//! out. Limits: [`Limits`], and [`Refusals::LISTED`] refusals kept one by one. What HTTP
+//! needs around it (sizes, encodings, paths) is not here.
+//!
+//! [`timestamp::number`]: crate::timestamp::number
+//! [`timestamp::text`]: crate::timestamp::text
+//! [`Measure::Reading`]: crate::Measure::Reading
+
+mod answer;
+pub(crate) mod body;
+pub(crate) mod draft;
+pub(crate) mod refusals;
+mod value;
+
+pub use answer::Answer;
+pub use body::BodyError;
+pub use refusals::{ItemError, Refusals};
+
+use crate::batch::Batch;
+use crate::error::ParseError;
+use body::{Text, each_element, each_item, each_member};
+use draft::Draft;
+use refusals::Refusal;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use value::Scalar;
+
+/// How much one point may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most tags of a point.
+    pub tags: usize,
+    /// The most fields of a point.
+    pub fields: usize,
+    /// The most memory that the points of one body take. Columns are named once for all rows
+    /// of a series, so that a small body can unfold to a large batch.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    /// 64 tags as every listener; 256 fields, since looking for repeated ones costs their
+    /// square; and 256 MiB, since honest points take about nine times the bytes of their JSON,
+    /// and a body has up to 16 MiB.
+    fn default() -> Self {
+        Self { tags: 64, fields: 256, bytes: 256 << 20 }
+    }
+}
+
+/// What became of a body.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome<'a> {
+    /// Points that were written to the batch.
+    pub accepted: usize,
+    /// What was refused; for the rows of an InfluxDB 0.8 series, each row on its own.
+    pub refusals: Refusals<'a>,
+}
+
+/// Reads an array of points, or one point.
+///
+/// # Errors
+///
+/// What is wrong with the body as a whole; `out` is then as it was.
+pub fn parse_points<'a>(
+    body: &'a [u8],
+    limits: Limits,
+    out: &mut Batch,
+) -> Result<Outcome<'a>, BodyError> {
+    let mark = out.mark();
+    let mut reader = Reader::new(limits, out);
+    let read = each_item(body, |index, item| reader.item(index, item));
+    let outcome = reader.outcome;
+    if let Err(error) = read {
+        out.rollback(mark);
+        return Err(error);
+    }
+    Ok(outcome)
+}
+
+/// Reads one object a line; blank lines are skipped, and a broken line costs only itself.
+pub fn parse_json_lines<'a>(body: &'a [u8], limits: Limits, out: &mut Batch) -> Outcome<'a> {
+    let mut reader = Reader::new(limits, out);
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    for (index, line) in body.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        match json_of(line) {
+            Ok(item) => reader.item(index, item),
+            Err(refusal) => reader.outcome.refusals.add(index, None, refusal),
+        }
+    }
+    reader.outcome
+}
+
+/// Makes a point of the series of a path and the decoded pairs of a query string.
+///
+/// | pair | meaning |
+/// |---|---|
+/// | `time=…`, `timestamp=…`, `type=…` | as the members of an object |
+/// | `tag.os=linux` | the tag `os` |
+/// | `name=…`, `tags=…` | refused: the name is in the path, and tags come one by one |
+/// | anything else | a field: a number if it is one by JSON's grammar, `true`, `false`, else text |
+///
+/// An empty value and `null` are no field, so `?details` asks for details and says nothing
+/// about the point. Bare words for what is no number (`NaN`, `inf`) are refused: as text they
+/// would spoil the column for every number after them.
+///
+/// # Errors
+///
+/// Why the point was refused; `out` is then as it was.
+pub fn parse_query<'q>(
+    series: &str,
+    pairs: impl Iterator<Item = (&'q str, &'q str)>,
+    limits: Limits,
+    out: &mut Batch,
+) -> Result<(), ItemError<'static>> {
+    query(series, pairs, limits, out).map_err(|Refusal { reason, text: message }| ItemError {
+        index: 0,
+        reason,
+        message,
+        item: None,
+    })
+}
+
+fn query<'q>(
+    series: &str,
+    pairs: impl Iterator<Item = (&'q str, &'q str)>,
+    limits: Limits,
+    out: &mut Batch,
+) -> Result<(), Refusal> {
+    let mut draft = Draft::new(limits);
+    draft.named(Scalar::Text(Cow::Borrowed(series)))?;
+    for (key, text) in pairs {
+        if let Some(tag) = key.strip_prefix("tag.") {
+            draft.tag(Cow::Borrowed(tag), Scalar::Text(Cow::Borrowed(text)))?;
+        } else if key == "name" || key == "tags" {
+            let text = "the name is in the path, and a tag is written tag.key=value";
+            return Err(Refusal::new(ParseError::InvalidField, text));
+        } else {
+            draft.member(Cow::Borrowed(key), bare(text)?)?;
+        }
+    }
+    draft.write(out)
+}
+
+/// What a word without quotes means.
+fn bare(text: &str) -> Result<Scalar<'_>, Refusal> {
+    match text {
+        "" | "null" => return Ok(Scalar::Null),
+        "true" => return Ok(Scalar::Bool(true)),
+        "false" => return Ok(Scalar::Bool(false)),
+        _ => {}
+    }
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if NOT_NUMBERS.contains(&unsigned) {
+        return Err(ParseError::InvalidValue.into());
+    }
+    let json = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    match serde_json::from_str::<&RawValue>(text) {
+        Ok(number) if json && number.get() == text => Ok(Scalar::Number(text)),
+        _ => Ok(Scalar::Text(Cow::Borrowed(text))),
+    }
+}
+
+fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
+    let line = str::from_utf8(line).map_err(|_| ParseError::InvalidUtf8)?;
+    serde_json::from_str(line).map_err(|error| {
+        let text = format!("the JSON is broken at column {}", error.column());
+        Refusal::new(ParseError::InvalidJson, text)
+    })
+}
+
+/// Reads item after item of one body, and keeps the books.
+struct Reader<'a, 'o> {
+    /// The size of `out` from which on nothing more is written.
+    ceiling: usize,
+    draft: Draft<'a>,
+    outcome: Outcome<'a>,
+    out: &'o mut Batch,
+}
+
+impl<'a, 'o> Reader<'a, 'o> {
+    fn new(limits: Limits, out: &'o mut Batch) -> Self {
+        let ceiling = out.bytes().saturating_add(limits.bytes);
+        Self { ceiling, draft: Draft::new(limits), outcome: Outcome::default(), out }
+    }
+
+    fn item(&mut self, index: usize, item: &'a RawValue) {
+        self.draft.clear();
+        let result = match self.gather(item) {
+            Ok(Shape::Point) => self.write(),
+            Ok(Shape::Series { columns, rows }) => self.series(index, item, columns, rows),
+            Err(refusal) => Err(refusal),
+        };
+        self.refuse(index, item, result);
+    }
+
+    fn refuse(&mut self, index: usize, item: &'a RawValue, result: Result<(), Refusal>) {
+        if let Err(refusal) = result {
+            self.outcome.refusals.add(index, Some(item), refusal);
+        }
+    }
+
+    fn write(&mut self) -> Result<(), Refusal> {
+        if self.out.bytes() >= self.ceiling {
+            return Err(ParseError::BodyTooLarge.into());
+        }
+        self.draft.write(self.out)?;
+        self.outcome.accepted += 1;
+        Ok(())
+    }
+
+    /// Gathers the members of an object in the draft.
+    fn gather(&mut self, item: &'a RawValue) -> Result<Shape<'a>, Refusal> {
+        if !item.get().starts_with('{') {
+            return Err(ParseError::NotAPoint.into());
+        }
+        let mut aside = Aside::default();
+        let draft = &mut self.draft;
+        members(item, |key, value| take(draft, &mut aside, key, value))?;
+        if let Some(metric) = aside.metric {
+            match draft.name {
+                None => draft.named(metric)?,
+                Some(_) => draft.column(Cow::Borrowed("metric"), metric)?,
+            }
+        }
+        match (aside.columns, aside.rows) {
+            (None, None) => Ok(Shape::Point),
+            (Some(columns), Some(rows)) if draft.has_no_row() => {
+                Ok(Shape::Series { columns, rows })
+            }
+            _ => Err(Refusal::new(
+                ParseError::InvalidField,
+                "columns and points belong together, with nothing beside them but name and tags",
+            )),
+        }
+    }
+
+    /// Writes a point for each row; a row that is refused costs only itself.
+    fn series(
+        &mut self,
+        index: usize,
+        item: &'a RawValue,
+        columns: &'a RawValue,
+        rows: &'a RawValue,
+    ) -> Result<(), Refusal> {
+        let columns = column_names(columns, self.draft.limits)?;
+        each_element(rows.get(), |row| {
+            let result = self.row(&columns, row);
+            self.refuse(index, item, result);
+        })
+        .map_err(|_| ParseError::InvalidJson.into())
+    }
+
+    fn row(&mut self, columns: &[Cow<'a, str>], row: &'a RawValue) -> Result<(), Refusal> {
+        self.draft.clear_row();
+        if !row.get().starts_with('[') {
+            return Err(ParseError::ColumnMismatch.into());
+        }
+        let draft = &mut self.draft;
+        let mut columns = columns.iter();
+        let mut fit = true;
+        elements(row, |cell| match columns.next() {
+            Some(column) => take_cell(draft, column, cell),
+            None => {
+                fit = false;
+                Ok(())
+            }
+        })?;
+        if !fit || columns.next().is_some() {
+            return Err(ParseError::ColumnMismatch.into());
+        }
+        self.write()
+    }
+}
+
+enum Shape<'a> {
+    Point,
+    Series { columns: &'a RawValue, rows: &'a RawValue },
+}
+
+/// Members whose meaning depends on which others there are.
+#[derive(Default)]
+struct Aside<'a> {
+    metric: Option<Scalar<'a>>,
+    columns: Option<&'a RawValue>,
+    rows: Option<&'a RawValue>,
+}
+
+fn take<'a>(
+    draft: &mut Draft<'a>,
+    aside: &mut Aside<'a>,
+    key: Cow<'a, str>,
+    value: &'a RawValue,
+) -> Result<(), Refusal> {
+    let first = value.get().as_bytes().first();
+    match (&*key, first) {
+        ("name", _) => draft.named(Scalar::of(value)?),
+        ("metric", _) => once(&mut aside.metric, Scalar::of(value)?, "metric"),
+        ("tags", Some(b'{')) => members(value, |key, value| draft.tag(key, Scalar::of(value)?)),
+        ("tags", Some(b'n')) => Ok(()),
+        ("tags", _) => Err(Refusal::new(ParseError::InvalidTag, "tags is not an object")),
+        ("fields", Some(b'{')) => {
+            members(value, |key, value| draft.column(key, Scalar::of(value)?))
+        }
+        ("columns", Some(b'[')) => once(&mut aside.columns, value, "columns"),
+        ("points", Some(b'[')) => once(&mut aside.rows, value, "points"),
+        _ => draft.member(key, Scalar::of(value)?),
+    }
+}
+
+fn take_cell<'a>(
+    draft: &mut Draft<'a>,
+    column: &Cow<'a, str>,
+    cell: &'a RawValue,
+) -> Result<(), Refusal> {
+    match &**column {
+        "time" => draft.timed(&Scalar::of(cell)?),
+        "sequence_number" => Ok(()),
+        _ => draft.column(column.clone(), Scalar::of(cell)?),
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, value: T, what: &str) -> Result<(), Refusal> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::new(ParseError::NotAPoint, format!("{what} stands twice"))),
+    }
+}
+
+fn column_names(columns: &RawValue, limits: Limits) -> Result<Vec<Cow<'_, str>>, Refusal> {
+    let mut names = Vec::new();
+    elements(columns, |name| {
+        let Ok(Text(name)) = serde_json::from_str(name.get()) else {
+            return Err(Refusal::new(ParseError::InvalidField, "a column is not text"));
+        };
+        names.push(name);
+        if names.len() > limits.fields.saturating_add(RESERVED_COLUMNS) {
+            return Err(ParseError::TooManyFields.into());
+        }
+        Ok(())
+    })?;
+    Ok(names)
+}
+
+/// The members of an object up to the first that is refused.
+fn members<'a>(
+    object: &'a RawValue,
+    mut visit: impl FnMut(Cow<'a, str>, &'a RawValue) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let mut result = Ok(());
+    each_member(object.get(), |key, value| {
+        if result.is_ok() {
+            result = visit(key, value);
+        }
+    })
+    .map_err(|_| Refusal::new(ParseError::InvalidJson, "a key with half of a character"))?;
+    result
+}
+
+/// The elements of an array up to the first that is refused.
+fn elements<'a>(
+    array: &'a RawValue,
+    mut visit: impl FnMut(&'a RawValue) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let mut result = Ok(());
+    each_element(array.get(), |element| {
+        if result.is_ok() {
+            result = visit(element);
+        }
+    })
+    .map_err(|_| ParseError::InvalidJson)?;
+    result
+}
+
+/// `time` and `sequence_number`, which are no fields.
+const RESERVED_COLUMNS: usize = 2;
+
+/// UTF-8's own, as some editors write it at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// What languages print for a double that is no number.
+const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];
+
+#[cfg(test)]
+mod tests;

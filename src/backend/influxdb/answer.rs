@@ -1,0 +1,201 @@
+//! What an answer of InfluxDB means for the points that were sent.
+//!
+//! | status | meaning here |
+//! |---|---|
+//! | 2xx | delivered |
+//! | 400, 422 and 500 that tell of a partial write | the rest is stored; the refused points are counted |
+//! | 400, 422 otherwise, and other 4xx | refused for good |
+//! | 413 | too large: send halves |
+//! | 401, 403, 404 | hold: a person has to mend credentials, rights or the database |
+//! | 408, 429, 3xx, 5xx, no answer | come back later |
+//!
+//! Sources of the texts: InfluxDB 1.x `services/httpd` and `tsdb`, 2.x `http/write_handler.go`,
+//! 3.x `influxdb3_server`.
+
+use crate::backend::Outcome;
+use std::time::{Duration, SystemTime};
+
+/// The parts of an HTTP answer that matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The header `Retry-After`.
+    pub retry_after: Option<&'a str>,
+    /// The body, JSON or text.
+    pub body: &'a str,
+}
+
+impl Answer<'_> {
+    /// What became of a payload of that many points. `now` turns a date into a delay.
+    pub fn outcome(&self, points: u32, now: SystemTime) -> Outcome {
+        let detail = format!("{} {}", self.status, words(self.body));
+        match self.status {
+            200..=299 => Outcome::Delivered,
+            413 => Outcome::TooLarge { detail },
+            401 | 403 | 404 | 408 | 429 | 300..=399 => self.retry(detail, now),
+            400..=499 => match self.refused(points) {
+                Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
+                None => Outcome::Rejected { reason: "rejected", detail },
+            },
+            _ => match self.refused(points).filter(|_| self.is_partial()) {
+                Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
+                None => self.retry(detail, now),
+            },
+        }
+    }
+
+    fn retry(&self, detail: String, now: SystemTime) -> Outcome {
+        Outcome::Retry { after: self.retry_after.and_then(|text| delay(text, now)), detail }
+    }
+
+    /// How many points a partial write refused, when the answer says so.
+    fn refused(&self, points: u32) -> Option<u32> {
+        if let Some(lines) = refused_lines(self.body) {
+            return Some(lines.min(points));
+        }
+        if !self.is_partial() {
+            return None;
+        }
+        // `dropped=0` with lines that could not be parsed is how 1.x tells of those.
+        let unparsed = self.body.matches("unable to parse").count();
+        let unparsed = u32::try_from(unparsed).unwrap_or(u32::MAX);
+        let dropped = number_after(self.body, "dropped=").unwrap_or(0);
+        Some(dropped.saturating_add(unparsed).clamp(1, points.max(1)))
+    }
+
+    fn is_partial(&self) -> bool {
+        ["partial write", "beyond retention policy", "outside retention policy"]
+            .iter()
+            .any(|text| self.body.contains(text))
+    }
+}
+
+/// 3.x lists each refused line under `data`.
+fn refused_lines(body: &str) -> Option<u32> {
+    let json: serde_json::Value = serde_json::from_str(body).ok()?;
+    let partial = json.get("error")?.as_str()?.contains("partial write");
+    let lines = json.get("data")?.as_array()?.len();
+    partial.then(|| u32::try_from(lines).unwrap_or(u32::MAX)).filter(|lines| *lines > 0)
+}
+
+fn number_after(text: &str, label: &str) -> Option<u32> {
+    let (_, rest) = text.rsplit_once(label)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest.get(..end)?.parse().ok()
+}
+
+/// Seconds or an HTTP date.
+fn delay(text: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(secs) = text.trim().parse() {
+        return Some(Duration::from_secs(secs));
+    }
+    let date = httpdate::parse_http_date(text.trim()).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// The message inside a JSON error, or the start of the text, on one line and of a bounded length.
+fn words(body: &str) -> String {
+    let json: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    let message = json.as_ref().and_then(|json| {
+        let texts =
+            ["message", "error"].map(|key| json.get(key).and_then(serde_json::Value::as_str));
+        texts.into_iter().flatten().next()
+    });
+    let text = message.unwrap_or(body).trim();
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect()
+}
+
+const PARTIAL: &str = "partial_write";
+
+/// Enough for a sentence of the server and the start of the line it complains about.
+const DETAIL_MAX: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(status: u16, retry_after: Option<&str>, body: &str) -> Outcome {
+        Answer { status, retry_after, body }.outcome(100, SystemTime::UNIX_EPOCH)
+    }
+
+    fn short(outcome: Outcome) -> String {
+        match outcome {
+            Outcome::Delivered => "delivered".into(),
+            Outcome::Partial { rejected, .. } => format!("partial {rejected}"),
+            Outcome::Rejected { reason, .. } => reason.into(),
+            Outcome::TooLarge { .. } => "too large".into(),
+            Outcome::Retry { after, .. } => {
+                format!("retry {}", after.unwrap_or_default().as_secs())
+            }
+        }
+    }
+
+    #[test]
+    fn each_answer_has_one_meaning() {
+        let table = [
+            (204, "", "delivered"),
+            (200, "", "delivered"),
+            (
+                400,
+                r#"{"error":"partial write: field type conflict: input field \"f\" on measurement \"m\" is type float, already exists as type integer dropped=3"}"#,
+                "partial 3",
+            ),
+            (
+                400,
+                "{\"error\":\"partial write: unable to parse 'a': missing fields\\nunable to parse 'b': missing fields dropped=0\"}",
+                "partial 2",
+            ),
+            (400, r#"{"error":"unable to parse 'a': missing fields"}"#, "rejected"),
+            (
+                400,
+                r#"{"error":"partial write of line protocol occurred","data":[{"original_line":"a","line_number":1,"error_message":"x"}]}"#,
+                "partial 1",
+            ),
+            (400, r#"{"code":"invalid","message":"unable to parse 'a'"}"#, "rejected"),
+            (
+                422,
+                r#"{"code":"unprocessable entity","message":"failure writing points to database: partial write: points beyond retention policy dropped=139"}"#,
+                "partial 100",
+            ),
+            (
+                500,
+                r#"{"code":"internal error","message":"points beyond retention policy dropped=7"}"#,
+                "partial 7",
+            ),
+            (401, r#"{"error":"authorization failed"}"#, "retry 0"),
+            (403, "", "retry 0"),
+            (404, r#"{"error":"database not found: \"x\""}"#, "retry 0"),
+            (406, "", "rejected"),
+            (413, "Request Entity Too Large", "too large"),
+            (307, "", "retry 0"),
+            (500, r#"{"error":"timeout"}"#, "retry 0"),
+            (503, "request throttled, queue full", "retry 0"),
+        ];
+        for (status, body, expected) in table {
+            assert_eq!(short(outcome(status, None, body)), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        for (text, expected) in [
+            ("2", "retry 2"),
+            (" 2 ", "retry 2"),
+            ("Thu, 01 Jan 1970 00:00:09 GMT", "retry 9"),
+            ("soon", "retry 0"),
+        ] {
+            assert_eq!(short(outcome(429, Some(text), "")), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_detail_is_one_line_of_the_servers_words() {
+        let Outcome::Retry { detail, .. } =
+            outcome(404, None, "{\"error\":\"database\\nnot found\"}")
+        else {
+            panic!("a missing database is held");
+        };
+        assert_eq!(detail, "404 database not found");
+    }
+}

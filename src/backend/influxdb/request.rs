@@ -1,0 +1,159 @@
+//! What a write request looks like: URL, credentials, body.
+
+use super::{Api, Config};
+use crate::backend::Payload;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use std::io::Write;
+
+/// The parts of a request that are the same each time.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// Where the server is, for queries.
+    pub(super) base: Url,
+    /// Where writes go: path and database are fixed here.
+    pub(super) url: Url,
+    authorization: Option<String>,
+    gzip: bool,
+}
+
+impl Request {
+    pub(super) fn new(config: &Config) -> Result<Self, String> {
+        let mut base = Url::parse(&config.url).map_err(|error| format!("url: {error}"))?;
+        let path = base.path().trim_end_matches('/').to_owned();
+        base.set_path(&path);
+        Ok(Self {
+            url: write_url(config, &base)?,
+            base,
+            authorization: authorization(config),
+            gzip: config.gzip,
+        })
+    }
+
+    /// The header that every request carries, marked so that it is never printed.
+    pub(super) fn credentials(&self) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        if let Some(text) = &self.authorization {
+            let mut value = HeaderValue::from_str(text)
+                .map_err(|_| "the credentials hold a character that no header can".to_owned())?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(headers)
+    }
+
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if self.gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        headers
+    }
+
+    /// Compressing a large payload takes milliseconds, which would hold up a receiving task.
+    pub(super) async fn body(&self, payload: &Payload) -> Bytes {
+        if !self.gzip {
+            return payload.body.clone();
+        }
+        let plain = payload.body.clone();
+        let packed = tokio::task::spawn_blocking(move || compress(&plain)).await;
+        // Writing to memory does not fail, and the task is not cancelled; an empty body would be
+        // refused by the server and so be seen.
+        packed.unwrap_or_default()
+    }
+}
+
+fn write_url(config: &Config, base: &Url) -> Result<Url, String> {
+    let mut url = base.clone();
+    let prefix = base.path().trim_end_matches('/');
+    let needs = |key: &str, value: &Option<String>| {
+        value.clone().ok_or_else(|| format!("api {:?} needs `{key}`", config.api))
+    };
+    match config.api {
+        Api::V1 => {
+            url.set_path(&format!("{prefix}/write"));
+            url.query_pairs_mut().append_pair("db", &needs("database", &config.database)?);
+            if let Some(policy) = &config.retention_policy {
+                url.query_pairs_mut().append_pair("rp", policy);
+            }
+            url.query_pairs_mut().append_pair("precision", "ns");
+        }
+        Api::V2 => {
+            url.set_path(&format!("{prefix}/api/v2/write"));
+            url.query_pairs_mut()
+                .append_pair("org", &needs("org", &config.org)?)
+                .append_pair("bucket", &needs("bucket", &config.bucket)?)
+                .append_pair("precision", "ns");
+        }
+        Api::V3 => {
+            url.set_path(&format!("{prefix}/api/v3/write_lp"));
+            url.query_pairs_mut()
+                .append_pair("db", &needs("database", &config.database)?)
+                .append_pair("precision", "nanosecond");
+        }
+    }
+    Ok(url)
+}
+
+fn authorization(config: &Config) -> Option<String> {
+    if let Some(token) = &config.token {
+        let scheme = if config.api == Api::V3 { "Bearer" } else { "Token" };
+        return Some(format!("{scheme} {}", token.expose()));
+    }
+    let username = config.username.as_deref()?;
+    let password = config.password.as_ref().map_or("", |password| password.expose());
+    Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{username}:{password}"))))
+}
+
+fn compress(plain: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), Compression::fast());
+    let written = encoder.write_all(plain).and_then(|()| encoder.finish());
+    written.map(Bytes::from).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(json: serde_json::Value) -> Config {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn the_database_is_forced_by_the_url() {
+        let check = |json, expected: &str| {
+            assert_eq!(Request::new(&config(json)).unwrap().url.as_str(), expected);
+        };
+        check(
+            serde_json::json!({"url": "http://h:8086", "database": "a&b", "retention_policy": "week"}),
+            "http://h:8086/write?db=a%26b&rp=week&precision=ns",
+        );
+        check(
+            serde_json::json!({"url": "http://h:8086/", "api": "v2", "org": "o", "bucket": "b"}),
+            "http://h:8086/api/v2/write?org=o&bucket=b&precision=ns",
+        );
+        check(
+            serde_json::json!({"url": "https://h/prefix/", "api": "v3", "database": "d"}),
+            "https://h/prefix/api/v3/write_lp?db=d&precision=nanosecond",
+        );
+    }
+
+    #[test]
+    fn credentials_are_a_header() {
+        let check = |json, expected: Option<&str>| {
+            assert_eq!(authorization(&config(json)).as_deref(), expected);
+        };
+        check(serde_json::json!({"url": "http://h", "database": "d"}), None);
+        check(
+            serde_json::json!({"url": "http://h", "username": "Aladdin", "password": "open sesame"}),
+            Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+        );
+        check(serde_json::json!({"url": "http://h", "api": "v2", "token": "t"}), Some("Token t"));
+        check(serde_json::json!({"url": "http://h", "api": "v3", "token": "t"}), Some("Bearer t"));
+    }
+}

@@ -1,0 +1,149 @@
+//! What a route asks of a point before it takes it.
+
+use super::pattern::Pattern;
+use super::{Match, OneOrMany, Origin};
+use crate::config::{Mistake, did_you_mean};
+use crate::ingest::Protocol;
+use protocols::{Kind, Point};
+
+/// A compiled `match`: all parts must hold, each of them by any of its alternatives.
+#[derive(Clone, Debug, Default)]
+pub struct Test {
+    name: Option<Vec<Pattern>>,
+    tags: Vec<(String, Vec<Pattern>)>,
+    kinds: Option<Vec<Kind>>,
+    protocols: Option<Vec<Protocol>>,
+    listeners: Option<Vec<String>>,
+}
+
+impl Test {
+    /// Compiles the `match` at `key`; what is wrong with it is added to `mistakes`.
+    pub fn compile(config: &Match, key: &str, mistakes: &mut Vec<Mistake>) -> Self {
+        Self {
+            name: config.name.as_ref().map(|name| patterns(name, &format!("{key}.name"), mistakes)),
+            tags: config
+                .tags
+                .iter()
+                .map(|(tag, any)| {
+                    (tag.clone(), patterns(any, &format!("{key}.tags.{tag}"), mistakes))
+                })
+                .collect(),
+            kinds: words(&config.kind, &format!("{key}.kind"), &KINDS, mistakes),
+            protocols: words(&config.protocol, &format!("{key}.protocol"), &PROTOCOLS, mistakes),
+            listeners: config
+                .listener
+                .as_ref()
+                .map(|listeners| listeners.iter().map(str::to_owned).collect()),
+        }
+    }
+
+    /// Whether it takes the point.
+    pub fn matches(&self, point: &Point<'_>, origin: &Origin) -> bool {
+        self.admits(origin)
+            && holds(&self.kinds, |kinds| kinds.contains(&point.measure.kind()))
+            && holds(&self.name, |patterns| any(patterns, point.name))
+            && self.tags.iter().all(|(key, patterns)| tag_matches(point, key, patterns))
+    }
+
+    /// Whether points from there have any chance.
+    pub fn admits(&self, origin: &Origin) -> bool {
+        holds(&self.listeners, |names| names.iter().any(|name| **name == *origin.listener))
+            && holds(&self.protocols, |protocols| protocols.contains(&origin.protocol))
+    }
+
+    /// Whether it takes every point from everywhere.
+    pub fn takes_all(&self) -> bool {
+        let name = holds(&self.name, |patterns| {
+            patterns.iter().any(|pattern| matches!(pattern, Pattern::Any))
+        });
+        name && self.tags.is_empty()
+            && self.kinds.is_none()
+            && self.protocols.is_none()
+            && self.listeners.is_none()
+    }
+
+    /// The first part that does not hold, for `explain`; `None` when it takes the point.
+    pub fn refusal(&self, point: &Point<'_>, origin: &Origin) -> Option<String> {
+        if !holds(&self.listeners, |names| names.iter().any(|name| **name == *origin.listener)) {
+            return Some(format!("listener is {}", origin.listener));
+        }
+        if !holds(&self.protocols, |protocols| protocols.contains(&origin.protocol)) {
+            return Some(format!("protocol is {}", origin.protocol.name()));
+        }
+        if !holds(&self.kinds, |kinds| kinds.contains(&point.measure.kind())) {
+            return Some(format!("kind is {}", point.measure.kind()));
+        }
+        if !holds(&self.name, |patterns| any(patterns, point.name)) {
+            return Some("name does not match".to_owned());
+        }
+        self.tags.iter().find(|(key, patterns)| !tag_matches(point, key, patterns)).map(
+            |(key, _)| match point.tags.find(key) {
+                Some(tag) => format!("tag {key} is {}", tag.value_or_true()),
+                None => format!("there is no tag {key}"),
+            },
+        )
+    }
+}
+
+fn holds<T>(part: &Option<T>, test: impl FnOnce(&T) -> bool) -> bool {
+    part.as_ref().is_none_or(test)
+}
+
+fn any(patterns: &[Pattern], text: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(text))
+}
+
+fn tag_matches(point: &Point<'_>, key: &str, patterns: &[Pattern]) -> bool {
+    point.tags.find(key).is_some_and(|tag| any(patterns, tag.value_or_true()))
+}
+
+fn patterns(texts: &OneOrMany, key: &str, mistakes: &mut Vec<Mistake>) -> Vec<Pattern> {
+    let mut compiled = Vec::new();
+    for text in texts.iter() {
+        match Pattern::compile(text, key) {
+            Ok(pattern) => compiled.push(pattern),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    compiled
+}
+
+fn words<T: Copy>(
+    config: &Option<OneOrMany>,
+    key: &str,
+    known: &[(&'static str, T)],
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Vec<T>> {
+    let config = config.as_ref()?;
+    let mut found = Vec::new();
+    for word in config.iter() {
+        match known.iter().find(|(name, _)| *name == word) {
+            Some((_, value)) => found.push(*value),
+            None => mistakes.push(unknown_word(word, key, known.iter().map(|(name, _)| *name))),
+        }
+    }
+    Some(found)
+}
+
+fn unknown_word<'a>(word: &str, key: &str, known: impl Iterator<Item = &'a str>) -> Mistake {
+    let known: Vec<_> = known.collect();
+    let mistake = Mistake::new(key, format!("`{word}` is none of {}", known.join(", ")));
+    match did_you_mean(word, known) {
+        Some(hint) => mistake.hint(hint),
+        None => mistake,
+    }
+}
+
+const KINDS: [(&str, Kind); 8] = [
+    ("counter", Kind::Counter),
+    ("gauge", Kind::Gauge),
+    ("timer", Kind::Timer),
+    ("set", Kind::Set),
+    ("histogram", Kind::Histogram),
+    ("distribution", Kind::Distribution),
+    ("sample", Kind::Sample),
+    ("fields", Kind::Fields),
+];
+
+const PROTOCOLS: [(&str, Protocol); 3] =
+    [("statsd", Protocol::Statsd), ("opentsdb", Protocol::Opentsdb), ("http", Protocol::Http)];

@@ -1,0 +1,40 @@
+//! What the end-to-end tests stand on: real servers and clients, started on ports that the system
+//! chooses, ended on drop, their logs shown when the test fails.
+//!
+//! Real things wherever there is one: [`Influxd`], [`VictoriaMetrics`], [`StatsdJs`], the clients
+//! in `tests/clients`, and [`Gateway`], which is our own binary. Fakes stand in only for faults
+//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`].
+//!
+//! Nothing here sleeps and hopes. A test that waits for the outside world says what for, by
+//! [`eventually`].
+
+// A test file uses some of these helpers, never all. `pub` here means "for the tests".
+#![allow(dead_code, unused_imports, unreachable_pub)]
+// A helper that cannot do its work must end the test, and say why.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr)]
+
+mod client;
+mod daemon;
+mod eventually;
+mod fake_http;
+mod gateway;
+mod http;
+mod influxd;
+mod metrics;
+mod sink;
+mod statsd_js;
+mod tools;
+mod victoria_metrics;
+
+pub use client::run_client;
+pub use daemon::{Daemon, Ended};
+pub use eventually::{eventually, eventually_within};
+pub use fake_http::{Answer, FakeHttp, Received};
+pub use gateway::{Gateway, pointsman};
+pub use http::{Http, Reply};
+pub use influxd::Influxd;
+pub use metrics::Metrics;
+pub use sink::{TcpSink, UdpSink};
+pub use statsd_js::{StatsdJs, StatsdOptions};
+pub use victoria_metrics::VictoriaMetrics;
