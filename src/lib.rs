@@ -16,7 +16,4 @@ pub mod query;
 pub mod route;
 pub mod store;
 pub mod telemetry;
-pub mod route;
-pub mod store;
-pub mod telemetry;
 pub mod units;
