@@ -31,7 +31,6 @@
 //!
 //! [`Writer`] is the one who writes, [`Store`] reads; both block, and belong on a blocking thread.
 
-mod pattern;
 mod query;
 mod row;
 mod schema;
@@ -39,7 +38,6 @@ mod sweep;
 pub mod when;
 mod write;
 
-pub use pattern::Pattern;
 pub use query::{Answer, Question, Row, Series, Store};
 pub use sweep::Swept;
 pub use write::{Writer, Written};
@@ -89,7 +87,7 @@ pub enum Error {
     #[error("the store's file is not one that this version of Pointsman wrote")]
     Foreign,
     /// The name is a glob or a regular expression that cannot be understood.
-    #[error("the pattern: {0}")]
+    #[error("{0}")]
     Pattern(String),
 }
 

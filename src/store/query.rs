@@ -2,8 +2,8 @@
 //!
 //! An answer is bounded in series, rows and bytes, and says when it was cut.
 
-use super::pattern::{Pattern, is_pattern};
 use super::{Error, schema, when};
+use crate::route::pattern::Pattern;
 use protocols::UnixNanos;
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -166,10 +166,16 @@ fn keys(db: &Connection, name: &str) -> Result<Vec<Key>, Error> {
     let mut exact =
         db.prepare_cached("SELECT id, name, tags FROM series WHERE name = ?1 ORDER BY tags")?;
     let found = exact.query_map([name], Key::read)?.collect::<Result<Vec<_>, _>>()?;
-    if !found.is_empty() || !is_pattern(name) {
+    if !found.is_empty() {
         return Ok(found);
     }
-    let pattern = Pattern::parse(name).map_err(Error::Pattern)?;
+    match Pattern::compile(name, "name").map_err(|mistake| Error::Pattern(mistake.message))? {
+        Pattern::Exact(_) => Ok(found),
+        pattern => keys_like(db, &pattern),
+    }
+}
+
+fn keys_like(db: &Connection, pattern: &Pattern) -> Result<Vec<Key>, Error> {
     let mut all = db.prepare_cached("SELECT id, name, tags FROM series ORDER BY name, tags")?;
     let mut all = all.query([])?;
     let mut found = Vec::new();
