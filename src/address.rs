@@ -53,7 +53,9 @@ impl fmt::Display for Address {
         let transport = self.transport();
         match self {
             Self::Udp(host_port) | Self::Tcp(host_port) => write!(f, "{transport}://{host_port}"),
-            Self::Unixgram(path) | Self::Unix(path) => write!(f, "{transport}://{}", path.display()),
+            Self::Unixgram(path) | Self::Unix(path) => {
+                write!(f, "{transport}://{}", path.display())
+            }
         }
     }
 }

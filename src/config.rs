@@ -58,8 +58,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let mut found = Vec::new();
     let sections = tree.map_or_else(Sections::default, |mut tree| {
         let literal = |key: &str| sources.is_override(key);
-        let replaced =
-            substitute::substitute(&mut tree, &inputs.environment, &literal, &mut found);
+        let replaced = substitute::substitute(&mut tree, &inputs.environment, &literal, &mut found);
         let foreign = |key: &str| replaced.contains(key) || sources.is_override(key);
         decode::decode(tree, &foreign, &mut found)
     });

@@ -40,6 +40,7 @@ pub use refusals::{ItemError, Refusals};
 
 use crate::batch::Batch;
 use crate::error::ParseError;
+use crate::timestamp::TimeRange;
 use body::{Text, each_element, each_item, each_member};
 use draft::Draft;
 use refusals::Refusal;
@@ -58,13 +59,15 @@ pub struct Limits {
     /// repeats them. They are written once for all rows, so that without this limit a small
     /// body could unfold to any size.
     pub unfolded: usize,
+    /// The times that points may have.
+    pub times: TimeRange,
 }
 
 impl Default for Limits {
     /// 64 tags as every listener; 1024 fields, since wide tables have some hundred columns;
     /// and 256 MiB, sixteen times the largest body.
     fn default() -> Self {
-        Self { tags: 64, fields: 1024, unfolded: 256 << 20 }
+        Self { tags: 64, fields: 1024, unfolded: 256 << 20, times: TimeRange::ALL }
     }
 }
 

@@ -208,7 +208,10 @@ impl Decoder<'_> {
     /// A key is missing that was not reported: neither as missing nor as wrong.
     fn missing(&mut self, key: &str) {
         let is_known = |mistake: &Mistake| {
-            mistake.key.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+            mistake
+                .key
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
         };
         if !self.mistakes.iter().any(is_known) {
             let name = key.rsplit('.').next().unwrap_or(key);
@@ -483,7 +486,9 @@ mod tests {
         let (sections, mistakes) = run_with(tree, &|_| true);
         assert_eq!(
             mistakes,
-            ["backends.b.concurrency: expected a whole number that is not negative, found something else"]
+            [
+                "backends.b.concurrency: expected a whole number that is not negative, found something else"
+            ]
         );
         let backend = sections.backends["b"].as_ref().unwrap();
         assert_eq!(backend.lane.max_series, Some(10));

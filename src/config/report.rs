@@ -147,10 +147,14 @@ fn masked(text: &Text, part: Range<usize>) -> String {
     if text.spots.is_empty() {
         return without_value(text.text.get(part).unwrap_or_default());
     }
-    let mut hidden: Vec<_> = text.spots.iter().filter_map(|(key, spot)| {
-        let value = spot.value.clone()?;
-        (!may_show(key, text.text.get(value.clone())?)).then_some(value)
-    }).collect();
+    let mut hidden: Vec<_> = text
+        .spots
+        .iter()
+        .filter_map(|(key, spot)| {
+            let value = spot.value.clone()?;
+            (!may_show(key, text.text.get(value.clone())?)).then_some(value)
+        })
+        .collect();
     hidden.sort_by_key(|value| value.start);
     let (mut out, mut done) = (String::new(), part.start);
     for value in hidden.iter().filter(|value| value.start < part.end && value.end > part.start) {

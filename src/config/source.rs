@@ -119,9 +119,8 @@ pub(super) fn read(
         return (sources, None);
     }
     let variables = variables.into_iter().collect();
-    builder = builder.add_source(
-        Environment::with_prefix(PREFIX).separator(SEPARATOR).source(Some(variables)),
-    );
+    builder = builder
+        .add_source(Environment::with_prefix(PREFIX).separator(SEPARATOR).source(Some(variables)));
     match builder.build().and_then(Config::try_deserialize::<Value>) {
         Ok(mut tree) => {
             sources.overrides.keys().for_each(|key| open_up(&mut tree, key));

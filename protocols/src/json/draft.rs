@@ -143,6 +143,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn write(&self, out: &mut Batch) -> Result<(), Refusal> {
         let name = self.name.as_deref().unwrap_or("");
         check_name(name)?;
+        self.limits.times.check(self.time)?;
         let measure = self.measure()?;
         let mut writer = out.begin(name);
         self.write_tags(&mut writer)?;

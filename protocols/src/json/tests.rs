@@ -3,7 +3,8 @@
 use super::*;
 use crate::point::{Measure, UnixNanos};
 
-const LIMITS: Limits = Limits { tags: 3, fields: 4, unfolded: 1 << 20 };
+const LIMITS: Limits =
+    Limits { tags: 3, fields: 4, unfolded: 1 << 20, times: crate::timestamp::TimeRange::ALL };
 
 /// How `Debug` shows the points of a body, without the punctuation of structs.
 fn shown(batch: &Batch, from: usize) -> Vec<String> {
