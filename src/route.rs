@@ -6,9 +6,11 @@
 
 pub mod pattern;
 pub mod rewrite;
+pub mod router;
 pub mod rules;
 pub mod test;
 
+pub use router::{Router, Submitted, Table, Tables};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use crate::ingest::Protocol;
