@@ -10,6 +10,7 @@ use super::{Mistake, did_you_mean};
 use config::{Config, Environment, File, FileFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,18 @@ pub struct Sources {
 }
 
 /// One file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Text {
     pub(super) name: String,
     pub(super) text: String,
     pub(super) spots: BTreeMap<String, Spot>,
+}
+
+impl fmt::Debug for Text {
+    /// The text may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 /// Where a mistake is.
@@ -119,9 +127,8 @@ pub(super) fn read(
         return (sources, None);
     }
     let variables = variables.into_iter().collect();
-    builder = builder.add_source(
-        Environment::with_prefix(PREFIX).separator(SEPARATOR).source(Some(variables)),
-    );
+    builder = builder
+        .add_source(Environment::with_prefix(PREFIX).separator(SEPARATOR).source(Some(variables)));
     match builder.build().and_then(Config::try_deserialize::<Value>) {
         Ok(mut tree) => {
             sources.overrides.keys().for_each(|key| open_up(&mut tree, key));
