@@ -24,10 +24,11 @@ pub use report::Report;
 pub use source::{DEFAULT, Located, Place, Sources};
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 /// What a configuration is made from. A reload reads the same files again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Inputs {
     /// `--config`, in order; none for the built-in one.
     pub files: Vec<PathBuf>,
@@ -35,6 +36,16 @@ pub struct Inputs {
     pub data_dir: Option<PathBuf>,
     /// The environment.
     pub environment: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Inputs {
+    /// The environment may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inputs")
+            .field("files", &self.files)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A configuration as it was understood, mistakes and all.
@@ -55,15 +66,30 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let mut mistakes = Vec::new();
     let (sources, tree) = source::read(&inputs.files, &inputs.environment, &mut mistakes);
     let readable = tree.is_some();
+    let mut unresolved = Vec::new();
     let mut found = Vec::new();
     let sections = tree.map_or_else(Sections::default, |mut tree| {
         let literal = |key: &str| sources.is_override(key);
-        let replaced = substitute::substitute(&mut tree, &inputs.environment, &literal, &mut found);
+        let replaced =
+            substitute::substitute(&mut tree, &inputs.environment, &literal, &mut unresolved);
         let foreign = |key: &str| replaced.contains(key) || sources.is_override(key);
         decode::decode(tree, &foreign, &mut found)
     });
-    mistakes.extend(found.into_iter().map(|mistake| sources.locate(mistake)));
+    for found in [unresolved, found] {
+        mistakes.extend(new_only(&mistakes, found, &sources));
+    }
     Loaded { sections, mistakes, sources, readable }
+}
+
+/// Later findings, without those about keys that are known to be wrong: what is wrong with a
+/// key first is the cause of the rest.
+pub(crate) fn new_only(
+    known: &[Located],
+    mut found: Vec<Mistake>,
+    sources: &Sources,
+) -> Vec<Located> {
+    found.retain(|found| !known.iter().any(|known| known.mistake.key == found.key));
+    found.into_iter().map(|mistake| sources.locate(mistake)).collect()
 }
 
 /// The process's environment; variables that are not UTF-8 are as good as not set.

@@ -158,8 +158,11 @@ impl Decoder<'_> {
     fn require(&mut self, section: &str, value: &Value, needed: &[(&str, &str)]) {
         let Value::Object(table) = value else { return };
         for (name, example) in needed.iter().filter(|(name, _)| !table.contains_key(*name)) {
-            let mistake = Mistake::new(join(section, name), format!("`{name}` is missing"));
-            self.mistakes.push(mistake.hint(format!("for example `{name} = {example}`")));
+            let key = join(section, name);
+            if !self.is_known(&key) {
+                let mistake = Mistake::new(key, format!("`{name}` is missing"));
+                self.mistakes.push(mistake.hint(format!("for example `{name} = {example}`")));
+            }
         }
     }
 
@@ -205,18 +208,20 @@ impl Decoder<'_> {
         }
     }
 
-    /// A key is missing that was not reported: neither as missing nor as wrong.
+    /// A key is missing; if it was there and taken out because it was wrong, that is known.
     fn missing(&mut self, key: &str) {
-        let is_known = |mistake: &Mistake| {
-            mistake
-                .key
-                .strip_prefix(key)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
-        };
-        if !self.mistakes.iter().any(is_known) {
+        if !self.is_known(key) {
             let name = key.rsplit('.').next().unwrap_or(key);
             self.mistakes.push(Mistake::new(key, format!("`{name}` is missing")));
         }
+    }
+
+    /// Whether there is a mistake about this key, or an item of its list, already.
+    fn is_known(&self, key: &str) -> bool {
+        self.mistakes.iter().any(|mistake| {
+            let rest = mistake.key.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+        })
     }
 
     /// What serde says, in our words, and without the value where it must not be shown.

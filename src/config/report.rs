@@ -87,7 +87,7 @@ impl fmt::Display for Report {
         for Located { mistake, place } in &self.located {
             writeln!(f, "{}: {}", self.severity, mistake.message)?;
             let excerpt = self.excerpt(place);
-            let number = excerpt.as_ref().map_or(String::new(), |line| line.number.to_string());
+            let number = excerpt.as_ref().map_or(" ".to_owned(), |line| line.number.to_string());
             let margin = " ".repeat(number.len());
             let key = match mistake.key.as_str() {
                 "" => String::new(),
@@ -95,7 +95,7 @@ impl fmt::Display for Report {
             };
             match place {
                 Place::Nowhere if key.is_empty() => {}
-                _ => writeln!(f, "{margin} --> {}{key}", self.place(place))?,
+                _ => writeln!(f, "{margin}--> {}{key}", self.place(place))?,
             }
             if let Some(line) = excerpt {
                 writeln!(f, "{margin} |\n{number} | {}", line.shown)?;
@@ -129,24 +129,23 @@ impl Line {
         let before = text.text.get(..at.start)?;
         let start = before.rfind('\n').map_or(0, |end| end + 1);
         let end = text.text.get(at.start..)?.find('\n').map_or(text.text.len(), |n| at.start + n);
+        let column = text.text.get(start..at.start)?.chars().count() + 1;
+        let number = before.matches('\n').count() + 1;
+        if text.spots.is_empty() {
+            let shown = without_value(text.text.get(start..end)?.trim_end());
+            let indent = (column - 1).min(shown.chars().count());
+            return Some(Self { number, column, shown, indent, carets: 1 });
+        }
         let marked = at.start..at.end.clamp(at.start, end);
         let indent = masked(text, start..marked.start).chars().count();
         let carets = masked(text, marked).chars().count().max(1);
-        Some(Self {
-            number: before.matches('\n').count() + 1,
-            column: text.text.get(start..at.start)?.chars().count() + 1,
-            shown: masked(text, start..end).trim_end().to_owned(),
-            indent,
-            carets,
-        })
+        let shown = masked(text, start..end).trim_end().to_owned();
+        Some(Self { number, column, shown, indent, carets })
     }
 }
 
 /// A part of a file with `…` instead of values that are not for showing.
 fn masked(text: &Text, part: Range<usize>) -> String {
-    if text.spots.is_empty() {
-        return without_value(text.text.get(part).unwrap_or_default());
-    }
     let mut hidden: Vec<_> = text
         .spots
         .iter()
@@ -169,22 +168,28 @@ fn masked(text: &Text, part: Range<usize>) -> String {
     out.replace(['\t', '\r'], " ")
 }
 
-/// Without a parser's help, whatever follows a name is hidden.
-fn without_value(part: &str) -> String {
-    match part.find(['=', ':']) {
-        Some(end) => format!("{} …", part.get(..=end).unwrap_or_default()),
-        None if part.trim_start().starts_with('[') || part.trim().is_empty() => part.to_owned(),
-        None => part.split_whitespace().next().map_or(String::new(), |_| "…".to_owned()),
+/// A line of a file that could not be parsed: no more than the name at its beginning, and
+/// nothing unless that is surely a name.
+fn without_value(line: &str) -> String {
+    let end = line.find(['=', ':']).map_or(line.len(), |end| end + 1);
+    let name = line.get(..end).unwrap_or_default();
+    let bare = name.trim_matches(|c: char| " \t\"'-[]{},=:".contains(c));
+    let is_name = bare.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    let is_header = line.starts_with('[') && !line.contains(['"', '\'', ',', '=']);
+    match () {
+        () if is_header && is_name => line.to_owned(),
+        () if is_name && end < line.len() => format!("{name} …"),
+        () if line.is_empty() => String::new(),
+        () => "…".to_owned(),
     }
-    .replace(['\t', '\r'], " ")
 }
 
-/// Whether a value may be shown: a key that we know, that holds no secret, and no URL that
-/// has credentials in it.
+/// Whether a value may be shown: its key is one that we know, it is no secret, and no address
+/// with credentials in it, nor a URL, in which they could be anywhere.
 fn may_show(key: &str, value: &str) -> bool {
     let name = last_name(key);
     let credentials = value.contains('@') || (value.contains("://") && value.contains('?'));
-    KNOWN.contains(name) && !is_secret(name) && !credentials
+    KNOWN.contains(name) && !is_secret(name) && name != "url" && !credentials
 }
 
 /// Whether a key's value is a secret, by its name.
@@ -246,14 +251,48 @@ mod tests {
     fn only_harmless_values_are_shown() {
         for (key, value, expected) in [
             ("listeners.s.bind[0]", "udp://h:1", true),
-            ("backends.x.url", "http://h:1", true),
-            ("backends.x.url", "http://me:S@h", false),
-            ("backends.x.url", "http://h/?p=S", false),
+            ("backends.x.url", "http://h:1", false),
+            ("backends.x.address", "udp://h:1", true),
+            ("backends.x.address", "udp://me:S@h:1", false),
+            ("backends.x.address", "udp://h:1?p=S", false),
             ("backends.x.token", "S", false),
             ("backends.x.tokn", "S", false),
             ("routes[0].match.name", "task-?", true),
         ] {
             assert_eq!(may_show(key, value), expected, "{key}");
+        }
+    }
+
+    /// A slip of the pen, wherever it is, neither stops us nor brings a secret to light.
+    #[test]
+    fn no_missing_character_shows_a_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        for (ending, text) in [
+            (
+                "toml",
+                "[backends.x]\nkind = 'influxdb'\nurl = 'http://u:S3CR3T@h'\ntoken = \"S3CR3T\"\n\
+                 api = 'v2'\nretry = { mx = 'S3CR3T', max = '1' }\n[[routes]]\nto = ['x']\n",
+            ),
+            (
+                "yaml",
+                "backends:\n  x:\n    kind: influxdb\n    url: http://u:S3CR3T@h\n    token: S3CR3T\n    \
+                 api: v2\n    tokn: \"S3CR3T\"\n    retry: {max: 1}\nroutes:\n  - to: [x]\n",
+            ),
+            (
+                "json",
+                "{\"backends\": {\"x\": {\"kind\": \"influxdb\", \"url\": \"http://u:S3CR3T@h\",\n\
+                 \"token\": \"S3CR3T\", \"api\": \"v2\",\n\"retry\": {\"mx\": \"S3CR3T\"}}},\n\"routes\": []}",
+            ),
+        ] {
+            let file = dir.path().join(format!("x.{ending}"));
+            let inputs = crate::config::Inputs { files: vec![file.clone()], ..Default::default() };
+            for (at, gone) in text.char_indices() {
+                let slip = [&text[..at], &text[at + gone.len_utf8()..]].concat();
+                std::fs::write(&file, &slip).unwrap();
+                let report = crate::plan::Plan::load(&inputs).unwrap_err();
+                let told = format!("{report}\n{:?}\n{report:?}", report.lines());
+                assert!(!told.contains("S3CR3T"), "{slip}\n--- {told}");
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::{Mistake, did_you_mean};
 use config::{Config, Environment, File, FileFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,18 @@ pub struct Sources {
 }
 
 /// One file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Text {
     pub(super) name: String,
     pub(super) text: String,
     pub(super) spots: BTreeMap<String, Spot>,
+}
+
+impl fmt::Debug for Text {
+    /// The text may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 /// Where a mistake is.

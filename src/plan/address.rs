@@ -1,6 +1,7 @@
 //! Addresses as a configuration writes them: `udp://host:8125`, `unix:///run/x.sock`.
 //!
-//! Names are not looked up here: whoever binds or connects does that, and does it again.
+//! This only says whether they are well-formed, and which of them exclude each other. Names
+//! are looked up by whoever binds or connects, again and again.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,11 +31,11 @@ impl Address {
         }
     }
 
-    /// `host:port`, for the transports that have one.
-    pub fn host_port(&self) -> Option<&str> {
+    /// Whether something can be sent there: to a host and a port that are said.
+    pub fn is_peer(&self) -> bool {
         match self {
-            Self::Udp(host_port) | Self::Tcp(host_port) => Some(host_port),
-            Self::Unixgram(_) | Self::Unix(_) => None,
+            Self::Udp(to) | Self::Tcp(to) => !to.starts_with(':') && !to.ends_with(":0"),
+            Self::Unixgram(_) | Self::Unix(_) => true,
         }
     }
 
@@ -91,14 +92,17 @@ pub fn host_port(text: &str) -> Result<String, String> {
     if text.contains(['/', '?', '#']) {
         return Err("only a host and a port may follow".to_owned());
     }
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| how("there is no port"))?;
+    let (host, port) =
+        text.rsplit_once(':').ok_or_else(|| "there is no port; write host:port".to_owned())?;
     let is_v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let fits = match is_v6 {
         Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && !host.contains([':', '[', ']', ' ']),
+        None => !host.contains([':', '[', ']', ' ']),
     };
     if !fits {
-        return Err(how("the host is missing or malformed"));
+        return Err(
+            "the host is malformed; write a name, an IPv4 address or [an IPv6 address]".to_owned()
+        );
     }
     match port.parse::<u16>() {
         Ok(_) if port.bytes().all(|b| b.is_ascii_digit()) => Ok(text.to_owned()),
@@ -111,6 +115,9 @@ fn path(text: &str) -> Result<PathBuf, String> {
         "" => Err(how("there is no path")),
         relative if !relative.starts_with('/') => {
             Err("the path of a socket is absolute: three slashes".to_owned())
+        }
+        long if long.len() > UNIX_PATH_MAX => {
+            Err("a socket's path is at most 107 bytes long".to_owned())
         }
         path => Ok(PathBuf::from(path)),
     }
@@ -125,12 +132,15 @@ fn ports_overlap(a: &str, b: &str) -> bool {
     else {
         return false;
     };
-    let everywhere = |host: &str| matches!(host, "0.0.0.0" | "[::]");
+    let everywhere = |host: &str| matches!(host, "" | "0.0.0.0" | "[::]");
     // Port 0 asks for a free port, which is another one each time.
     a_port == b_port
         && a_port != "0"
         && (a_host == b_host || everywhere(a_host) || everywhere(b_host))
 }
+
+/// `sockaddr_un` has room for 108 bytes, the closing zero among them.
+const UNIX_PATH_MAX: usize = 107;
 
 #[cfg(test)]
 mod tests {
@@ -143,6 +153,7 @@ mod tests {
             "tcp://[::1]:0",
             "udp://statsd.internal:8125",
             "unixgram:///run/pointsman/statsd.sock",
+            "tcp://:8125",
             "unix:///tmp/x",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
@@ -155,9 +166,8 @@ mod tests {
             ("127.0.0.1:8125", "no scheme"),
             ("http://x:1", "`http` is not a transport"),
             ("udp://host", "no port"),
-            ("udp://:8125", "host is missing"),
-            ("udp://::1:8125", "host is missing or malformed"),
-            ("udp://[nonsense]:8125", "host is missing or malformed"),
+            ("udp://::1:8125", "host is malformed"),
+            ("udp://[nonsense]:8125", "host is malformed"),
             ("tcp://h:65536", "0 to 65535"),
             ("tcp://h:+1", "0 to 65535"),
             ("tcp://h:1/x", "only a host and a port"),
