@@ -72,7 +72,7 @@ impl App {
         let books = Arc::new(Books::default());
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
         let mut app = Self {
-            admin: Admin::new(admin::state(&books, &shown, clock, wish)),
+            admin: Admin::new(admin::state(&books, &shown, plan.data_dir.clone(), clock, wish)),
             plan: plan.clone().emptied(),
             load,
             books,
@@ -128,6 +128,9 @@ impl App {
 
     /// Makes `plan` the one in force. On an error nothing has changed.
     async fn apply(&mut self, plan: Plan) -> Result<String, String> {
+        if plan.data_dir != self.plan.data_dir {
+            return Err("a new data_dir needs a restart: the store cannot move while it is open".to_owned());
+        }
         let places = plan.backends.keys().cloned().zip(0..).collect();
         let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
             let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();

@@ -111,4 +111,4 @@ fn join(key: &str, name: &str) -> String {
 }
 
 /// The tables and keys at the top.
-const SECTIONS: [&str; 5] = ["data_dir", "listeners", "admin", "backends", "routes"];
+const SECTIONS: [&str; 6] = ["data_dir", "grace", "listeners", "admin", "backends", "routes"];

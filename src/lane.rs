@@ -235,6 +235,7 @@ pub struct State {
     spare: Mutex<Vec<protocols::Batch>>,
     /// The largest payload that the backend can be trusted to take.
     learnt: AtomicUsize,
+    /// Whether the log's last word was that the backend takes no points.
     ill: AtomicBool,
     quiet: Quiet,
     owner: Mutex<Owner>,
@@ -366,10 +367,10 @@ impl Running {
     /// it was handed over, the queue is empty. May be cancelled and called again.
     pub async fn drained(&mut self) {
         while let Some(task) = self.tasks.first_mut() {
-            if let Err(error) = task.await {
-                if error.is_panic() {
-                    tracing::error!("a task of a lane died: {error}");
-                }
+            if let Err(error) = task.await
+                && error.is_panic()
+            {
+                tracing::error!("a task of a lane died: {error}");
             }
             self.tasks.remove(0);
         }

@@ -12,17 +12,21 @@ mod listeners;
 mod routes;
 
 pub use crate::config::Backend;
+pub use describe::conditions;
 
 use crate::config::{self, Inputs, Loaded, Mistake, Report, Sections, is_name};
 use crate::{admin, ingest, route};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the gateway is to be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Where the embedded store lives.
     pub data_dir: PathBuf,
+    /// How long a stop may take: flushing windows, draining queues.
+    pub grace: Duration,
     /// The admin listener.
     pub admin: admin::Config,
     /// By name.
@@ -43,6 +47,18 @@ pub struct Planned {
 }
 
 impl Plan {
+    /// The same plan without anything in it: what a gateway has before its start.
+    #[must_use]
+    pub fn emptied(self) -> Self {
+        Self {
+            admin: admin::Config { bind: String::new() },
+            listeners: BTreeMap::new(),
+            backends: BTreeMap::new(),
+            routes: Vec::new(),
+            ..self
+        }
+    }
+
     /// Reads a configuration and makes a plan of it.
     ///
     /// # Errors
@@ -100,9 +116,9 @@ fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Op
     listeners::judge(&sections, findings);
     backends::judge(&mut sections.backends, findings);
     routes::judge(&sections, findings);
-    // The patterns of routes are compiled by `route::Rules::compile`; its mistakes join here.
     Some(Plan {
         data_dir: data_dir(&sections, inputs),
+        grace: sections.grace.map_or(GRACE, |grace| grace.0),
         admin: sections.admin,
         listeners: whole(sections.listeners)?,
         backends: whole(sections.backends)?,
@@ -128,6 +144,9 @@ fn data_dir(sections: &Sections, inputs: &Inputs) -> PathBuf {
         .or_else(from_environment)
         .unwrap_or_else(|| PathBuf::from("./pointsman-data"))
 }
+
+/// Long enough for a healthy backend, and below the patience of what starts and stops services.
+const GRACE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::telemetry::Telemetry;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -86,18 +87,16 @@ async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
 pub(super) fn state(
     books: &Arc<Books>,
     shown: &Arc<ArcSwap<Shown>>,
+    data_dir: PathBuf,
     clock: Clock,
     wish: mpsc::Sender<Wish>,
 ) -> State {
     let shown = || Arc::clone(shown);
-    let (ready, listeners, routes, explained, data_dir) =
-        (shown(), shown(), shown(), shown(), shown());
+    let (ready, listeners, routes, explained) = (shown(), shown(), shown(), shown());
     State {
         books: Arc::clone(books),
         telemetry: Arc::new(Telemetry::new(Arc::clone(books))),
-        data_dir: Arc::new(move || {
-            data_dir.load().plan.as_ref().map(|plan| plan.data_dir.clone()).unwrap_or_default()
-        }),
+        data_dir,
         clock,
         ready: Arc::new(move || match ready.load().plan {
             Some(_) => Ok(()),

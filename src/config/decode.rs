@@ -7,6 +7,7 @@ use super::fields::fields_of;
 use super::report::is_secret;
 use super::source::as_toml;
 use super::{Mistake, SECTIONS, did_you_mean, join};
+use crate::units::Span;
 use crate::{admin, backend, ingest, lane, route};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -20,6 +21,8 @@ use std::path::PathBuf;
 pub struct Sections {
     /// `data_dir`.
     pub data_dir: Option<PathBuf>,
+    /// `grace`.
+    pub grace: Option<Span>,
     /// `[admin]`.
     pub admin: admin::Config,
     /// `[listeners.…]`.
@@ -52,6 +55,7 @@ pub fn decode(
     for (key, value) in decoder.table("", tree) {
         match key.as_str() {
             "data_dir" => sections.data_dir = decoder.section(&key, value, &[]),
+            "grace" => sections.grace = decoder.section(&key, value, &[]),
             "admin" => sections.admin = decoder.section(&key, value, &[]).unwrap_or_default(),
             "listeners" => sections.listeners = decoder.listeners(value),
             "backends" => sections.backends = decoder.backends(value),

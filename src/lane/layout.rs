@@ -132,6 +132,8 @@ pub fn rows_of(point: &Point<'_>, settings: &Settings, window_end: UnixNanos) ->
     let time = point.time.unwrap_or(window_end);
     if !settings.aggregate {
         rows.push(point);
+    } else if refuses(settings.layout, &point.measure) {
+        // Dropped before it comes to a window.
     } else if folds(point.measure.kind()) {
         Rows::new(settings).alone(point, time, &mut rows);
     } else {
@@ -213,4 +215,122 @@ fn put(row: &mut PointWriter<'_>, field: &str, value: f64) {
 #[allow(clippy::cast_precision_loss)] // No window holds 2^53 members.
 fn cardinality(members: usize) -> f64 {
     members as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Config;
+
+    /// Folds each list of measurements as one series `k` and writes the rows as text.
+    fn check(layout: Layout, measures: &[Measure<'_>], expected: &str) {
+        let config =
+            Config { layout, percentiles: Some(vec![50.0, 90.0, 99.9]), ..Config::default() };
+        let rows = Rows::new(&Settings::new("b", "influxdb", &config));
+        let mut aggregate = Aggregate::new(family(layout, measures[0].kind()));
+        for measure in measures {
+            aggregate.absorb(measure, 1);
+        }
+        let mut out = Batch::new();
+        rows.write("k", Tags::EMPTY, &aggregate, UnixNanos(9), &mut out);
+        assert!(out.iter().all(|row| row.time == Some(UnixNanos(9))));
+        let expected: Vec<_> = expected.split_whitespace().collect();
+        assert_eq!(text(&out).split_whitespace().collect::<Vec<_>>(), expected);
+    }
+
+    fn text(rows: &Batch) -> String {
+        let rows = rows.iter().map(|row| match row.measure {
+            Measure::Fields(fields) => {
+                let fields = fields.iter().map(|(key, value)| match value {
+                    FieldValue::Number(number) => format!(" {key}={}", number.as_f64()),
+                    other => format!(" {key}={other:?}"),
+                });
+                format!("{}{}\n", row.name, fields.collect::<String>())
+            }
+            Measure::Reading(number) => format!("{}={}\n", row.name, number.as_f64()),
+            other => format!("{} {other:?}\n", row.name),
+        });
+        rows.collect()
+    }
+
+    fn counts(deltas: &[f64], rate: f64) -> Vec<Measure<'static>> {
+        deltas.iter().map(|delta| Measure::Count { delta: *delta, rate }).collect()
+    }
+
+    #[test]
+    fn one_row_a_series() {
+        let check = |measures: &[_], expected| check(Layout::Fields, measures, expected);
+        check(&counts(&[5.0, -2.0], 1.0), "k count=3 rate=0.3");
+        check(&counts(&[1.0], 0.01), "k count=100 rate=10");
+        check(&[Measure::Gauge(1.0), Measure::GaugeShift(-3.0)], "k value=-2");
+        check(&[Measure::Set("a"), Measure::Set("b"), Measure::Set("a")], "k count=2");
+        let [low, high] = [-1.0, 3.0].map(|value| Measure::Histogram { value, rate: 1.0 });
+        check(
+            &[low, high],
+            "k count=2 rate=0.2 sum=2 mean=1 lower=-1 upper=3 median=1 stddev=2 p50=-1 p90=3 p99_9=3",
+        );
+        let sampled = [Measure::Timing { ms: 100.0, rate: 0.5 }; 50];
+        check(
+            &sampled,
+            "k count=100 rate=10 sum=10000 mean=100 lower=100 upper=100 median=100 stddev=0 \
+             p50=100 p90=100 p99_9=100",
+        );
+    }
+
+    #[test]
+    fn the_names_of_statsd() {
+        let check = |measures: &[_], expected| check(Layout::Statsd, measures, expected);
+        check(&counts(&[5.0, -2.0], 1.0), "stats.counters.k.count=3 stats.counters.k.rate=0.3");
+        check(&[Measure::Gauge(1.5)], "stats.gauges.k=1.5");
+        check(&[Measure::Set("a"), Measure::Set("b")], "stats.sets.k.count=2");
+        // The rate enters the count alone, and `d` is a timer here.
+        check(
+            &[Measure::Distribution { value: 4.0, rate: 0.5 }],
+            "stats.timers.k.count=2 stats.timers.k.count_ps=0.2
+             stats.timers.k.count_50=1 stats.timers.k.upper_50=4 stats.timers.k.mean_50=4
+             stats.timers.k.sum_50=4 stats.timers.k.sum_squares_50=16
+             stats.timers.k.count_90=1 stats.timers.k.upper_90=4 stats.timers.k.mean_90=4
+             stats.timers.k.sum_90=4 stats.timers.k.sum_squares_90=16
+             stats.timers.k.count_99_9=1 stats.timers.k.upper_99_9=4 stats.timers.k.mean_99_9=4
+             stats.timers.k.sum_99_9=4 stats.timers.k.sum_squares_99_9=16
+             stats.timers.k.lower=4 stats.timers.k.upper=4 stats.timers.k.sum=4
+             stats.timers.k.sum_squares=16 stats.timers.k.mean=4 stats.timers.k.median=4
+             stats.timers.k.std=0",
+        );
+    }
+
+    #[test]
+    fn names_are_made_fit_as_statsd_does() {
+        for (name, fit) in [
+            ("a.b-c_d;e=f", "a.b-c_d;e=f"),
+            ("a  b\tc", "a_b_c"),
+            ("a/b//c", "a-b--c"),
+            ("a\u{a0}\u{feff}b", "a_b"),
+            ("a\u{85}b", "ab"),
+            ("gr\u{fc}n!@[]", "grn"),
+            ("\u{fc}", ""),
+        ] {
+            assert_eq!(classic_name(name), fit, "{name:?}");
+            assert_eq!(is_classic_name(name), name == fit, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_point_alone_for_explain() {
+        let mut points = Batch::new();
+        let mut writer = points.begin("c");
+        writer.tag("env", Some("a"));
+        writer.finish(Measure::Count { delta: 1.0, rate: 0.5 }, None, "");
+        drop(writer);
+        points.begin("r").finish(Measure::Reading(Number::I64(1)), Some(UnixNanos(5)), "");
+        let influx = Settings::new("b", "influxdb", &Config::default());
+        let statsd = Settings::new("b", "statsd", &Config::default());
+        let (count, reading) = (points.point(0).unwrap(), points.point(1).unwrap());
+        let rows = rows_of(&count, &influx, UnixNanos(9));
+        assert_eq!(text(&rows), "c count=2 rate=0.2\n");
+        assert_eq!(rows.point(0).unwrap().time, Some(UnixNanos(9)));
+        assert_eq!(rows.point(0).unwrap().tags, count.tags);
+        assert_eq!(rows_of(&reading, &influx, UnixNanos(9)).point(0), Some(reading));
+        assert_eq!(rows_of(&count, &statsd, UnixNanos(9)).point(0), Some(count));
+    }
 }

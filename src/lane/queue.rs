@@ -161,14 +161,14 @@ struct Line {
     cost: usize,
     ids: u64,
     shapers: u32,
+    /// What is in hand: a payload's number and the lane whose shipper has it. Few at a time.
+    claims: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Slot {
     id: u64,
     payload: Payload,
-    /// The lane whose shipper has it in hand.
-    claimed: Option<u64>,
 }
 
 impl Slot {
@@ -187,9 +187,7 @@ impl Line {
         let room = memory.saturating_sub(cost(&payload));
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && self.cost > room {
-            let Some(oldest) = self.slots.iter().position(|slot| slot.claimed.is_none()) else {
-                break;
-            };
+            let Some(oldest) = self.unclaimed() else { break };
             lost += self.take(oldest).map_or(0, |slot| slot.points());
         }
         if self.cost > room && !self.slots.is_empty() {
@@ -203,27 +201,32 @@ impl Line {
     /// A shipper waits while another lane's has something in hand, so that order survives
     /// the change from one to the other.
     fn claim(&mut self, lane: u64) -> Option<(u64, Payload)> {
-        if self.slots.iter().any(|slot| slot.claimed.is_some_and(|other| other != lane)) {
+        if self.claims.iter().any(|(_, other)| *other != lane) {
             return None;
         }
-        let slot = self.slots.iter_mut().find(|slot| slot.claimed.is_none())?;
-        slot.claimed = Some(lane);
+        let slot = self.unclaimed().and_then(|at| self.slots.get(at))?;
+        self.claims.push((slot.id, lane));
         Some((slot.id, slot.payload.clone()))
     }
 
+    fn unclaimed(&self) -> Option<usize> {
+        let is_claimed = |slot: &Slot| self.claims.iter().any(|(id, _)| *id == slot.id);
+        self.slots.iter().position(|slot| !is_claimed(slot))
+    }
+
     fn commit(&mut self, id: u64) {
+        self.let_go(id);
         if let Some(at) = self.place(id) {
             self.take(at);
         }
     }
 
     fn let_go(&mut self, id: u64) {
-        if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
-            slot.claimed = None;
-        }
+        self.claims.retain(|(claimed, _)| *claimed != id);
     }
 
     fn replace(&mut self, id: u64, parts: [Payload; 2]) {
+        self.let_go(id);
         let Some(at) = self.place(id) else { return };
         self.take(at);
         let [first, second] = parts;
@@ -240,7 +243,7 @@ impl Line {
         self.bytes += payload.body.len();
         self.cost += cost(&payload);
         self.ids += 1;
-        self.slots.insert(at, Slot { id: self.ids, payload, claimed: None });
+        self.slots.insert(at, Slot { id: self.ids, payload });
     }
 
     fn take(&mut self, at: usize) -> Option<Slot> {
@@ -255,4 +258,79 @@ impl Line {
 /// A payload's bytes, and what it takes to keep them in line.
 fn cost(payload: &Payload) -> usize {
     payload.body.len() + size_of::<Slot>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use protocols::UnixNanos;
+
+    /// Room for three payloads of one byte and not for four.
+    const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
+
+    fn payload(points: u32) -> Payload {
+        Payload { body: Bytes::from_static(b"\n"), points, born: UnixNanos(i64::from(points)) }
+    }
+
+    /// Payloads are named by their points. Claims the first `claimed` of a full line, then
+    /// pushes number 4.
+    fn check(when_full: WhenFull, claimed: usize, kept: &[u32], lost: u64) {
+        let mut line = Line::default();
+        for points in 1..=3 {
+            assert_eq!(line.push(payload(points), MEMORY, when_full), 0);
+        }
+        (0..claimed).for_each(|_| assert!(line.claim(1).is_some()));
+        assert_eq!(line.push(payload(4), MEMORY, when_full), lost);
+        let points: Vec<_> = line.slots.iter().map(|slot| slot.payload.points).collect();
+        assert_eq!(points, kept, "{when_full:?} {claimed}");
+        assert_eq!(line.points, u64::from(kept.iter().sum::<u32>()));
+        assert_eq!((line.bytes, line.cost), (kept.len(), kept.len() * (size_of::<Slot>() + 1)));
+    }
+
+    #[test]
+    fn a_full_queue_does_what_it_was_told() {
+        check(WhenFull::DropOldest, 0, &[2, 3, 4], 1);
+        check(WhenFull::DropOldest, 1, &[1, 3, 4], 2);
+        check(WhenFull::DropOldest, 3, &[1, 2, 3], 4);
+        check(WhenFull::DropNewest, 0, &[1, 2, 3], 4);
+        check(WhenFull::Refuse, 1, &[1, 2, 3], 4);
+    }
+
+    #[test]
+    fn a_payload_larger_than_the_memory_is_taken_alone() {
+        let mut line = Line::default();
+        assert_eq!(line.push(payload(1), 0, WhenFull::DropOldest), 0);
+        assert_eq!(line.push(payload(2), 0, WhenFull::DropOldest), 1);
+        assert_eq!(line.push(payload(3), 0, WhenFull::DropNewest), 3);
+    }
+
+    #[test]
+    fn parts_take_the_place_of_the_whole() {
+        let mut line = Line::default();
+        line.push(payload(9), usize::MAX, WhenFull::DropOldest);
+        line.push(payload(3), usize::MAX, WhenFull::DropOldest);
+        let (id, _) = line.claim(1).unwrap();
+        line.replace(id, [payload(1), payload(2)]);
+        let mut next = || line.claim(1).map(|(_, payload)| payload.points);
+        assert_eq!([next(), next(), next(), next()], [Some(1), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn a_younger_lane_waits_for_what_the_older_has_in_hand() {
+        let queue = Queue::new(Arc::default());
+        queue.join();
+        queue.push(payload(1), usize::MAX, WhenFull::DropOldest);
+        queue.push(payload(2), usize::MAX, WhenFull::DropOldest);
+        let Claim::Take(old) = queue.claim(1) else { panic!("nothing to claim") };
+        assert!(matches!(queue.claim(2), Claim::Wait));
+        drop(old);
+        let Claim::Take(young) = queue.claim(2) else { panic!("nothing to claim") };
+        assert_eq!(young.payload().unwrap().points, 1);
+        young.commit();
+        queue.leave();
+        let Claim::Take(last) = queue.claim(2) else { panic!("nothing to claim") };
+        last.commit();
+        assert!(matches!(queue.claim(2), Claim::Done));
+    }
 }

@@ -37,7 +37,9 @@ mod tests {
     use super::*;
     use protocols::{Batch, Measure};
 
-    fn batch(points: &[(&str, &[(&str, Option<&str>)])]) -> Batch {
+    type Named<'a> = (&'a str, &'a [(&'a str, Option<&'a str>)]);
+
+    fn batch(points: &[Named<'_>]) -> Batch {
         let mut batch = Batch::new();
         for (name, tags) in points {
             let mut writer = batch.begin(name);

@@ -24,9 +24,9 @@ pub struct Settings {
     pub expire: Expire,
     /// How many series the windows hold at the most.
     pub max_series: u64,
-    /// A payload is full at this many points,
+    /// How many points fill a payload.
     pub batch_points: u32,
-    /// or at this many bytes.
+    /// How many bytes fill a payload.
     pub batch_bytes: usize,
     /// How many bytes the queue holds in memory.
     pub memory: usize,

@@ -66,11 +66,11 @@ impl Shipper {
     /// Ships one payload. When it has to be tried again, answers when the peer wants it.
     async fn attempt(&mut self, ticket: Ticket<'_>) -> Option<Option<Duration>> {
         let payload = ticket.payload()?;
-        if payload.body.len() > self.state.learnt.load(Relaxed) {
-            if let Some(halves) = halves(payload) {
-                ticket.replace(halves);
-                return None;
-            }
+        if payload.body.len() > self.state.learnt.load(Relaxed)
+            && let Some(halves) = halves(payload)
+        {
+            ticket.replace(halves);
+            return None;
         }
         let outcome =
             match tokio::time::timeout(self.settings.timeout, self.ship.ship(payload)).await {
@@ -128,8 +128,11 @@ impl Shipper {
         }
     }
 
+    /// Said once for each illness; of a backend that falls ill all the time, once a minute.
     fn fell_ill(&self, detail: &str) {
-        if !self.state.ill.swap(true, Relaxed) {
+        let ill = &self.state.ill;
+        if !ill.load(Relaxed) && self.state.quiet.may_say("ill", self.clock.now()) {
+            ill.store(true, Relaxed);
             let backend = &self.settings.name;
             tracing::warn!(%backend, "the backend takes no points, retrying: {detail}");
         }

@@ -54,6 +54,11 @@ impl<S> Table<S> {
         self.entries.is_empty()
     }
 
+    /// The memory that names and tags take.
+    pub(super) fn key_bytes(&self) -> usize {
+        self.keys.bytes()
+    }
+
     /// The state of a series.
     pub(super) fn find(&mut self, series: &Series<'_>) -> Option<&mut S> {
         self.place(series).and_then(|place| self.state(place))

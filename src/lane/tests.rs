@@ -301,14 +301,13 @@ async fn a_slow_backend_does_not_merge_windows() {
     let bench = Bench::new(settings("influxdb", "flush = \"1s\""), |ship| {
         ship.takes = Duration::from_millis(2500);
     });
-    sleep(Duration::from_millis(700)).await;
-    for _ in 0..20 {
-        for _ in 0..10 {
-            bench.send(0, |points| count(points, "c", 1.0));
-            sleep(Duration::from_millis(99)).await;
-        }
-        sleep(Duration::from_millis(10)).await;
+    let start = Instant::now() + Duration::from_millis(750);
+    let mut tenths = tokio::time::interval_at(start, Duration::from_millis(100));
+    for _ in 0..200 {
+        tenths.tick().await;
+        bench.send(0, |points| count(points, "c", 1.0));
     }
+    sleep(Duration::from_secs(1)).await;
     let lines = bench.end().await;
     assert_eq!(lines.len(), 20);
     for (n, line) in lines.iter().enumerate() {
@@ -516,6 +515,89 @@ async fn a_deadline_counts_what_is_lost() {
     assert_eq!(running.abandon().await, 5);
     assert_eq!((book.held(), dropped(&book, "shutdown")), (0, 5));
     balanced(&book);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shippers_side_by_side() {
+    let clock = Clock::starting_at(UnixNanos(0));
+    let state = State::new(Arc::default(), 1);
+    let record = Record::default();
+    let ships = (0..2).map(|_| {
+        let takes = Duration::from_secs(5);
+        Box::new(Scripted { takes, ..Scripted::new(&record) }) as Box<dyn Ship>
+    });
+    let plain = settings("stdout", "batch = { points = 1 }");
+    let (lane, mut running) =
+        spawn_many(plain, Arc::clone(&state), Box::new(Lines), ships.collect(), clock);
+    send(&lane, clock, 0, |points| (0..4).for_each(|n| reading(points, "r", n, Some(n))));
+    sleep(Duration::from_millis(5001)).await;
+    assert_eq!(record.lines().len(), 2);
+    drop(lane);
+    running.drained().await;
+    assert_eq!(record.lines().len(), 4);
+    balanced(&state.book);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_classic_layout_merges_names_and_kinds_of_samples() {
+    let bench = Bench::new(settings("influxdb", "layout = \"statsd\""), |_| {});
+    bench.send(0, |points| {
+        count(points, "a b", 1.0);
+        count(points, "a_b", 2.0);
+        points.begin("t").finish(Measure::Timing { ms: -1.0, rate: 1.0 }, None, "");
+        points.begin("t").finish(Measure::Histogram { value: 1.0, rate: 0.5 }, None, "");
+        points.begin("t").finish(Measure::Timing { ms: 2.0, rate: 1.0 }, None, "");
+    });
+    let book = bench.book();
+    let lines = bench.end().await;
+    let of = |name: &str| {
+        let prefix = format!("{name} 1000300000000 ");
+        lines.iter().filter_map(|line| line.strip_prefix(&prefix)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("stats.counters.a_b.count"), ["3"]);
+    assert_eq!(of("stats.timers.t.count"), ["3"]);
+    assert_eq!(of("stats.timers.t.mean"), ["1.5"]);
+    assert_eq!(of("stats.timers.t.upper_90"), ["2"]);
+    assert_eq!(book.dropped.counts(), [("unrepresentable", 1)]);
+}
+
+/// Workers that race with windows of a millisecond: nothing is lost or counted twice, and no
+/// series gets two rows for one edge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_race_with_the_windows() {
+    const WORKERS: usize = 4;
+    const BATCHES: usize = 200;
+    let record = Record::default();
+    let state = State::new(Arc::default(), WORKERS);
+    let windows = settings("store", "flush = \"1ms\"");
+    let (lane, mut running) = start(windows, &state, &record, Clock::System, |_| {});
+    let workers = (0..WORKERS).map(|worker| {
+        let lane = lane.clone();
+        tokio::task::spawn_blocking(move || {
+            for _ in 0..BATCHES {
+                send(&lane, Clock::System, worker, |points| {
+                    (0..40).for_each(|n| count(points, &format!("c{}", n % 8), 1.0));
+                });
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    drop(lane);
+    running.drained().await;
+    let lines = record.lines();
+    let total: u64 = lines.iter().map(|line| value(line, "count=")).sum();
+    assert_eq!(total, (WORKERS * BATCHES * 40) as u64);
+    let places = lines.iter().map(|line| line.split(" count=").next().unwrap());
+    assert_eq!(places.collect::<std::collections::BTreeSet<_>>().len(), lines.len());
+    balanced(&state.book);
+    assert_eq!(state.book.folded_points.get(), total);
+}
+
+fn value(line: &str, key: &str) -> u64 {
+    let word = line.split(' ').find_map(|word| word.strip_prefix(key));
+    word.unwrap().parse().unwrap()
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {

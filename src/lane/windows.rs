@@ -4,8 +4,9 @@
 //! which nobody else wants but the shaper at the window's edge. The shaper swaps each shard
 //! for an empty one, merges what it took, and turns it into rows at its leisure.
 //!
-//! Limits: `max_series` places (see [`super::roster`]) and [`BYTES_MAX`] for samples, set
-//! members and gauge shifts. Closing a window of a million series costs its thread some tenths
+//! Limits: `max_series` places (see [`super::roster`]), and [`BYTES_MAX`] for the open window's
+//! names, tags, samples, set members and gauge shifts; beside these a series costs about 150
+//! bytes. Closing a window of a million series costs its thread some tenths
 //! of a second; receiving goes on meanwhile.
 
 use super::aggregate::{Aggregate, Trail};
@@ -109,31 +110,35 @@ impl Windows {
         if grows(measure) && self.bytes.load(Relaxed) >= BYTES_MAX {
             return Taken::NoRoom;
         }
-        let Some(tally) = self.tally(&mut shard.table, series, places) else {
+        let place = self.place(shard, series, places);
+        let Some(tally) = place.and_then(|place| shard.table.state(place)) else {
             return Taken::NoPlace;
         };
         tally.points += 1;
         let bytes = tally.aggregate.absorb(measure, turn);
         if bytes > 0 {
-            shard.bytes += bytes;
-            self.bytes.fetch_add(bytes, Relaxed);
+            self.grow(shard, bytes);
         }
         Taken::In
     }
 
-    fn tally<'t>(
-        &self,
-        table: &'t mut Table<Tally>,
-        series: &Series<'_>,
-        places: u64,
-    ) -> Option<&'t mut Tally> {
-        if let Some(place) = table.place(series) {
-            return table.state(place);
+    /// Where a series stands in a shard, if it does or may.
+    fn place(&self, shard: &mut Shard, series: &Series<'_>, places: u64) -> Option<usize> {
+        if let Some(place) = shard.table.place(series) {
+            return Some(place);
         }
-        if !self.admit(series.hash, places) {
+        if self.bytes.load(Relaxed) >= BYTES_MAX || !self.admit(series.hash, places) {
             return None;
         }
-        table.insert(series, Tally { points: 0, aggregate: Aggregate::new(series.kind) })
+        let (place, bytes) = (shard.table.len(), shard.table.key_bytes());
+        shard.table.insert(series, Tally { points: 0, aggregate: Aggregate::new(series.kind) })?;
+        self.grow(shard, shard.table.key_bytes() - bytes);
+        Some(place)
+    }
+
+    fn grow(&self, shard: &mut Shard, bytes: usize) {
+        shard.bytes += bytes;
+        self.bytes.fetch_add(bytes, Relaxed);
     }
 
     fn admit(&self, series: u64, places: u64) -> bool {
@@ -169,6 +174,7 @@ impl Windows {
         let stamp = keeper.edges.end(now);
         let mut table = self.swap(&mut keeper);
         self.outlive(&mut keeper, &mut table, stamp, expire);
+        self.book.series.set(lock(&self.roster).len());
         self.closed(table, stamp)
     }
 
@@ -353,5 +359,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Samples, members and gauge shifts of one backend's open windows: about 30 million timers.
+/// Names, samples, members and gauge shifts of one backend's open window: about 30 million
+/// samples, or a million series with names and tags of 150 bytes and ten samples each.
 const BYTES_MAX: usize = 256 << 20;

@@ -79,7 +79,8 @@ fn peer(backend: &Backend) -> String {
     }
 }
 
-fn conditions(matching: &Match) -> String {
+/// What a route asks of a point, in words; empty when it takes all.
+pub fn conditions(matching: &Match) -> String {
     let mut parts = Vec::new();
     let mut add = |label: &str, values: &Option<OneOrMany>| {
         if let Some(values) = values {

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use crate::config::{Mistake, Sections, did_you_mean};
-use crate::route::{Config, Match};
+use crate::route::{Config, Match, Rules};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
@@ -11,9 +11,22 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
         backends_exist(i, route, sections, findings);
         listeners_exist(i, route, sections, findings);
     }
+    rules_compile(sections, findings);
     names_differ(sections, findings);
     everything_is_used(sections, findings);
     every_route_is_reached(sections, findings);
+}
+
+/// Patterns and rewrites are judged by what runs them.
+fn rules_compile(sections: &Sections, findings: &mut Findings) {
+    let lanes = sections.backends.keys().cloned().zip(0..).collect();
+    let readable = sections.routes.iter().enumerate().filter_map(|(i, route)| Some((i, route.as_ref()?)));
+    for (i, route) in readable {
+        let Err(mistakes) = Rules::compile_one(route, i, &lanes) else { continue };
+        // Names of backends are judged above, with what is known of broken sections.
+        let to = format!("routes[{i}].to[");
+        findings.mistakes.extend(mistakes.into_iter().filter(|mistake| !mistake.key.starts_with(&to)));
+    }
 }
 
 /// What a route is called: its name, or its place in the list.
