@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What a server cannot take is made fit here, so that one point is always one line and no
-//! name can smuggle in a second one ([`escape`]). The rules were checked against a server of
+//! name can smuggle in a second one (file `escape`). The rules were checked against a server of
 //! version 1.6; where the versions differ, the narrower one holds.
 //!
 //! **Made fit**
@@ -19,7 +19,8 @@
 //! | text columns | line breaks | a blank |
 //! | tags | none, or an empty value | a bare tag says `true`; an empty one is left out |
 //!
-//! When two keys become equal the last one stands, and the other counts as a lost part.
+//! When two keys become equal the last one that can be said stands, and the others count as
+//! lost parts. A tag and a column may share a key.
 //!
 //! **Limits**: a series (measurement and tags) with any of its field keys fits into 65,535
 //! bytes, a text column into 64 KiB, a time between [`TIME_MIN`] and [`TIME_MAX`].

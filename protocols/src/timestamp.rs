@@ -215,8 +215,7 @@ pub struct TimeRange {
 
 impl TimeRange {
     /// Every time.
-    pub const ALL: Self =
-        Self { earliest: UnixNanos(i64::MIN), latest: UnixNanos(i64::MAX) };
+    pub const ALL: Self = Self { earliest: UnixNanos(i64::MIN), latest: UnixNanos(i64::MAX) };
 
     /// Refuses a time outside the range. No time means now, and is inside.
     ///

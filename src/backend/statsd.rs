@@ -1,7 +1,28 @@
 //! A statsd server: kinds, units, rates and tags are relayed as received.
+//!
+//! Datagrams are cut at line borders and sent at most once. When the kernel reports that nobody
+//! listens, the rest of the payload waits in the queue; what was sent before the report is lost
+//! and cannot be known. Streams are written whole payload by whole payload: one that broke off is
+//! sent again, so a stream delivers at least once.
+//!
+//! Noticed in the backend's book: `send_refused`, `send_too_large`, `send_unreachable`,
+//! `send_other` by kind of socket error, `dns_failure`, `reconnected`.
 
-use crate::units::Size;
+pub mod address;
+mod resolve;
+
+use crate::backend::{Outcome, Payload, Ship, Shipping};
+use crate::books::BackendBook;
+use crate::units::{Size, Span};
+use address::Address;
+use protocols::statsd::{self, packets};
+use resolve::Resolved;
 use serde::Deserialize;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 
 /// What is particular to this kind of backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -31,4 +52,340 @@ pub enum TagDialect {
     Graphite,
     /// Tags are left out.
     None,
+}
+
+impl Config {
+    /// What writes the lines. One that fits in no datagram is refused as it is written.
+    pub fn encoder(&self) -> statsd::Encoder {
+        let dialect = match self.tags {
+            TagDialect::Dogstatsd => statsd::TagDialect::Dogstatsd,
+            TagDialect::Influxdb => statsd::TagDialect::Influxdb,
+            TagDialect::Graphite => statsd::TagDialect::Graphite,
+            TagDialect::None => statsd::TagDialect::None,
+        };
+        let datagrams = self.address.parse::<Address>().is_ok_and(|address| address.is_datagram());
+        statsd::Encoder::new(dialect, if datagrams { self.max_payload() } else { STREAM_LINE })
+    }
+
+    fn max_payload(&self) -> usize {
+        self.max_payload.unwrap_or(MAX_PAYLOAD).bytes()
+    }
+}
+
+/// Ships payloads to one statsd server.
+#[derive(Debug)]
+pub struct Shipper {
+    address: Address,
+    resolved: Option<Resolved>,
+    max_payload: usize,
+    connection: Option<Connection>,
+    /// How much of a payload of datagrams went out before the kernel refused the next.
+    progress: Progress,
+    book: Arc<BackendBook>,
+}
+
+#[derive(Debug)]
+enum Connection {
+    Udp(UdpSocket, SocketAddr),
+    Unixgram(UnixDatagram),
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+/// Bytes of the payload born then that are out already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    payload: (usize, i64),
+    sent: usize,
+}
+
+impl Shipper {
+    /// A shipper; connects when the first payload comes. Must be called on the runtime, since a
+    /// host name is looked up in the background from here on.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which setting cannot be used.
+    pub fn new(config: &Config, book: Arc<BackendBook>) -> Result<Self, String> {
+        let address: Address = config.address.parse()?;
+        let every = config.resolve_every.unwrap_or(RESOLVE_EVERY);
+        Ok(Self {
+            resolved: address.host().map(|host| Resolved::watch(host, every.0, &book)),
+            address,
+            max_payload: config.max_payload(),
+            connection: None,
+            progress: Progress::default(),
+            book,
+        })
+    }
+
+    async fn attempt(&mut self, payload: &Payload) -> Outcome {
+        // Taken, and put back when all went well: a cancelled attempt leaves no half-used stream.
+        let connection = match self.connection.take() {
+            Some(connection) if self.fresh(&connection) => connection,
+            _ => match self.connect().await {
+                Ok(connection) => connection,
+                Err(error) => return self.later("connect", &error),
+            },
+        };
+        let shipped = match &connection {
+            Connection::Udp(..) | Connection::Unixgram(_) => {
+                self.datagrams(&connection, payload).await
+            }
+            Connection::Tcp(..) | Connection::Unix(_) => {
+                return self.stream(connection, payload).await;
+            }
+        };
+        self.connection = Some(connection);
+        shipped
+    }
+
+    /// Whether the name still stands for the peer, and the peer has not hung up.
+    fn fresh(&self, connection: &Connection) -> bool {
+        let current = |peer: &SocketAddr| {
+            self.resolved.as_ref().is_none_or(|resolved| resolved.now() == Some(*peer))
+        };
+        match connection {
+            Connection::Udp(_, peer) => current(peer),
+            Connection::Unixgram(_) => true,
+            Connection::Tcp(stream, peer) => current(peer) && open(|buf| stream.try_read(buf)),
+            Connection::Unix(stream) => open(|buf| stream.try_read(buf)),
+        }
+    }
+
+    async fn connect(&mut self) -> io::Result<Connection> {
+        match &self.address {
+            Address::Udp(_) => {
+                let peer = self.peer().await?;
+                let any: SocketAddr = if peer.is_ipv4() {
+                    (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+                } else {
+                    (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+                };
+                let socket = UdpSocket::bind(any).await?;
+                socket.connect(peer).await?;
+                Ok(Connection::Udp(socket, peer))
+            }
+            Address::Tcp(_) => {
+                let peer = self.peer().await?;
+                let stream = TcpStream::connect(peer).await?;
+                stream.set_nodelay(true)?;
+                Ok(Connection::Tcp(stream, peer))
+            }
+            Address::Unixgram(path) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(path)?;
+                Ok(Connection::Unixgram(socket))
+            }
+            Address::Unix(path) => Ok(Connection::Unix(UnixStream::connect(path).await?)),
+        }
+    }
+
+    async fn peer(&mut self) -> io::Result<SocketAddr> {
+        match &mut self.resolved {
+            Some(resolved) => resolved.first().await,
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    async fn stream(&mut self, mut connection: Connection, payload: &Payload) -> Outcome {
+        let written = match &mut connection {
+            Connection::Tcp(stream, _) => stream.write_all(&payload.body).await,
+            Connection::Unix(stream) => stream.write_all(&payload.body).await,
+            Connection::Udp(..) | Connection::Unixgram(_) => Ok(()),
+        };
+        match written {
+            Ok(()) => {
+                self.connection = Some(connection);
+                Outcome::Delivered
+            }
+            Err(error) => self.later("write", &error),
+        }
+    }
+
+    async fn datagrams(&mut self, connection: &Connection, payload: &Payload) -> Outcome {
+        let identity = (payload.body.as_ptr().addr(), payload.born.0);
+        if self.progress.payload != identity {
+            self.progress = Progress { payload: identity, sent: 0 };
+        }
+        let rest = payload.body.get(self.progress.sent..).unwrap_or(&[]);
+        let mut oversized = 0;
+        for packet in packets(rest, self.max_payload) {
+            match send(connection, packet).await {
+                Ok(()) => {}
+                Err(error) if is_too_large(&error) => {
+                    self.book.noticed.add("send_too_large", 1);
+                    oversized += lines(packet);
+                }
+                Err(error) => return self.later("send", &error),
+            }
+            self.progress.sent += packet.len() + 1;
+        }
+        self.progress = Progress::default();
+        if oversized == 0 {
+            return Outcome::Delivered;
+        }
+        Outcome::Partial {
+            rejected: oversized.min(payload.points),
+            reason: "too_large",
+            detail: "the kernel takes no datagram of that size; lower max_payload".to_owned(),
+        }
+    }
+
+    fn later(&self, doing: &str, error: &io::Error) -> Outcome {
+        self.book.noticed.add(kind(error), 1);
+        Outcome::Retry { after: None, detail: format!("{doing} {}: {error}", self.address) }
+    }
+}
+
+impl Ship for Shipper {
+    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
+        Box::pin(self.attempt(payload))
+    }
+}
+
+async fn send(connection: &Connection, packet: &[u8]) -> io::Result<()> {
+    let sent = match connection {
+        Connection::Udp(socket, _) => socket.send(packet).await,
+        Connection::Unixgram(socket) => socket.send(packet).await,
+        Connection::Tcp(..) | Connection::Unix(_) => return Ok(()),
+    };
+    sent.map(|_| ())
+}
+
+/// A statsd server never writes, so all there can be to read is the end of the stream. A stream
+/// that the peer closed would take one more write and lose it without a word.
+fn open(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
+    let mut buffer = [0; 64];
+    match read(&mut buffer) {
+        Ok(0) => false,
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+#[allow(clippy::naive_bytecount)] // One datagram.
+fn lines(packet: &[u8]) -> u32 {
+    let feeds = packet.iter().filter(|byte| **byte == b'\n').count();
+    u32::try_from(feeds + 1).unwrap_or(u32::MAX)
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::errno::Errno::EMSGSIZE as i32)
+}
+
+fn kind(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound => "send_refused",
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => "send_unreachable",
+        _ => "send_other",
+    }
+}
+
+/// What an Ethernet frame holds after the headers of IPv6 and UDP, with room for a tunnel.
+pub const MAX_PAYLOAD: Size = Size(1432);
+
+/// The longest line that goes into a stream: our own listeners' limit.
+const STREAM_LINE: usize = 64 << 10;
+
+/// As long as an answer of a resolver may usually be trusted.
+const RESOLVE_EVERY: Span = Span::secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use protocols::UnixNanos;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    fn shipper(address: String, max_payload: u64) -> Shipper {
+        let config = Config {
+            address,
+            tags: TagDialect::default(),
+            max_payload: Some(Size(max_payload)),
+            resolve_every: None,
+        };
+        Shipper::new(&config, Arc::default()).unwrap()
+    }
+
+    fn payload(body: &'static str) -> Payload {
+        let points = u32::try_from(body.lines().count()).unwrap();
+        Payload { body: Bytes::from_static(body.as_bytes()), points, born: UnixNanos(1) }
+    }
+
+    async fn received(socket: &UdpSocket) -> String {
+        let mut buffer = [0; 2048];
+        let length = socket.recv(&mut buffer).await.unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn datagrams_are_cut_at_line_borders() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let server = UdpSocket::bind(host).await.unwrap();
+            let address = server.local_addr().unwrap();
+            let mut shipper = shipper(format!("udp://{address}"), 12);
+            let outcome = shipper.ship(&payload("aa:1|c\nbb:2|c\ncc:3|c\n")).await;
+            assert_eq!(outcome, Outcome::Delivered);
+            for line in ["aa:1|c", "bb:2|c", "cc:3|c"] {
+                assert_eq!(received(&server).await, line);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_refuses_waits_and_nothing_is_sent_twice() {
+        // An address that no other test uses, so that nobody takes the port in between.
+        let server = UdpSocket::bind("127.77.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let mut shipper = shipper(format!("udp://{address}"), 6);
+        let first = payload("a:1|c\nb:1|c\nc:1|c\n");
+        drop(server);
+        // The kernel reports the first datagram's fate when the second is sent.
+        let outcome = shipper.ship(&first).await;
+        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+        assert_eq!(shipper.book.noticed.counts(), [("send_refused", 1)]);
+        let server = UdpSocket::bind(address).await.unwrap();
+        while shipper.ship(&first).await != Outcome::Delivered {}
+        assert_eq!(received(&server).await, "b:1|c");
+        assert_eq!(received(&server).await, "c:1|c");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_the_peer_closed_is_opened_again_before_anything_is_lost() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut shipper = shipper(format!("tcp://{}", server.local_addr().unwrap()), 1432);
+        for round in 0..3 {
+            let (outcome, accepted) =
+                tokio::join!(async { shipper.attempt(&payload("a:1|c\n")).await }, server.accept());
+            assert_eq!(outcome, Outcome::Delivered, "round {round}");
+            let mut stream = accepted.unwrap().0;
+            let mut line = [0; 6];
+            stream.read_exact(&mut line).await.unwrap();
+            assert_eq!(&line, b"a:1|c\n");
+            drop(stream);
+            let Some(Connection::Tcp(client, _)) = &shipper.connection else { panic!("a stream") };
+            client.readable().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn unix_sockets_are_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let mut shipper = shipper(format!("unixgram://{}", path.display()), 1432);
+        assert_eq!(shipper.ship(&payload("a:1|c\nb:1|c\n")).await, Outcome::Delivered);
+        let mut buffer = [0; 64];
+        let length = server.recv(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..length], b"a:1|c\nb:1|c");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_no_loss() {
+        let mut shipper = shipper("unix:///nonexistent/pointsman.sock".to_owned(), 1432);
+        let outcome = shipper.ship(&payload("a:1|c\n")).await;
+        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+    }
 }

@@ -164,7 +164,9 @@ impl<'a> Round<'a> {
                 let owner = (want.address.port() == Some(0)).then(|| want.listener.clone());
                 let key = Key { address: want.address.clone(), spot, index, owner };
                 if self.keys.contains(&key) {
-                    return Err(want.error(io::Error::other("it stands in the configuration twice")));
+                    return Err(
+                        want.error(io::Error::other("it stands in the configuration twice"))
+                    );
                 }
                 self.keys.push(key.clone());
                 places.push((want, key));
@@ -540,7 +542,8 @@ mod tests {
     fn what_cannot_be_had_changes_nothing() {
         let (mut sockets, port) = bound("tcp://127.0.0.1:0");
         let (_other, taken) = bound("tcp://127.0.0.1:0");
-        let fails = [wanted("b", "udp://127.0.0.1:0"), wanted("c", &format!("tcp://127.0.0.1:{taken}"))];
+        let fails =
+            [wanted("b", "udp://127.0.0.1:0"), wanted("c", &format!("tcp://127.0.0.1:{taken}"))];
         assert!(sockets.bind_all(&fails).is_err());
         sockets.let_go();
         assert_eq!(sockets.held.len(), 1);

@@ -1,9 +1,11 @@
 //! Names made fit for the line protocol, and escaped.
 //!
 //! A backslash escapes only what needs it and is itself elsewhere. So it must never come to
-//! stand before something special: servers of 1.x read `\\,` as an escaped comma in a
-//! measurement and refuse the line in a field key, and `\=` and `\"` lose their backslash in
-//! some places and keep it in others. Such a backslash is replaced, in every place alike.
+//! stand before something special. What a server of 1.6 makes of `a\\,b`, where the first
+//! backslash belongs to the name: in a measurement it loses it and finds the series no more,
+//! in a field key it refuses the line, in a tag it keeps it; and it does the same with a
+//! blank, with `=`, and in part with `"`. Such a backslash is replaced, in every place alike,
+//! so that one name is one name wherever it stands.
 
 /// What stands for a character that cannot be sent.
 const REPLACEMENT: char = '_';

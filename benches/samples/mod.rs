@@ -1,0 +1,86 @@
+//! Inputs that several benches share: 512 lines over 512 names, as one receive would bring.
+
+#![allow(dead_code, unreachable_pub, clippy::mod_module_files)] // Each bench uses some; cargo wants this name.
+
+use protocols::Batch;
+use protocols::statsd::{Dialects, Limits, lines, parse_line};
+use std::fmt::Write;
+
+/// Lines or items in each sample.
+pub const LINES: usize = 512;
+
+/// Counters, gauges and timers of about 45 bytes, without tags.
+pub fn statsd_plain() -> String {
+    statsd("")
+}
+
+/// The same with three tags.
+pub fn statsd_tagged() -> String {
+    statsd("|#host:web-17,env:production,region:eu-west-1")
+}
+
+/// OpenTSDB puts with two tags.
+pub fn puts() -> String {
+    repeat(|text, n| {
+        writeln!(
+            text,
+            "put app.requests.{n}.latency 17000000{:02} {}.25 host=web-17 env=prod",
+            n % 60,
+            n * 7
+        )
+    })
+}
+
+/// The same as a JSON array.
+pub fn put_json() -> String {
+    let items = repeat(|text, n| {
+        let comma = if n == 0 { "" } else { "," };
+        write!(
+            text,
+            r#"{comma}{{"metric":"app.requests.{n}.latency","timestamp":17000000{:02},"value":{}.25,"tags":{{"host":"web-17","env":"prod"}}}}"#,
+            n % 60,
+            n * 7
+        )
+    });
+    format!("[{items}]")
+}
+
+/// JSON points of three columns.
+pub fn json_points() -> String {
+    let items = repeat(|text, n| {
+        let comma = if n == 0 { "" } else { "," };
+        write!(
+            text,
+            r#"{comma}{{"name":"build/times/{n}","tags":{{"os":"linux"}},"time":17000000{:02},"compile":{}.5,"link":3,"ok":true}}"#,
+            n % 60,
+            n
+        )
+    });
+    format!("[{items}]")
+}
+
+/// The points of `body`, parsed.
+pub fn batch(body: &str) -> Batch {
+    let mut batch = Batch::new();
+    for line in lines(body.as_bytes()) {
+        parse_line(line, &Dialects::default(), &Limits::default(), &mut batch).ok();
+    }
+    batch
+}
+
+fn statsd(tags: &str) -> String {
+    let kinds = ["c", "c", "c|@0.1", "g", "ms"];
+    repeat(|text, n| {
+        let kind = kinds.get(n % kinds.len()).copied().unwrap_or("c");
+        writeln!(text, "service.frontend.endpoint-{n:05}.requests:{}|{kind}{tags}", n * 3)
+    })
+}
+
+fn repeat(mut line: impl FnMut(&mut String, usize) -> std::fmt::Result) -> String {
+    let mut text = String::new();
+    for n in 0..LINES {
+        // Writing to a String does not fail.
+        line(&mut text, n).ok();
+    }
+    text
+}
