@@ -92,12 +92,13 @@ pub enum Line {
 pub struct Parsed {
     /// Points written.
     pub points: u32,
-    /// Fields that nobody knows; they are kept in the points' `rest`.
+    /// Fields that nobody knows. They are kept in the points' `rest`, except for the tags of a
+    /// dialect that is off.
     pub unknown_fields: u32,
 }
 
 /// Which spellings of tags are understood. The characters of one that is switched off
-/// belong to the name or, for DogStatsD, to an unknown field.
+/// belong to the name; DogStatsD's field is then left out and counted as unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialects {
     /// `name:1|c|#k:v,bare`
@@ -374,7 +375,7 @@ mod tests {
             check_with(&off, line, &[&format!("{name} c 1")]);
         }
         let off = Dialects { dogstatsd: false, ..all };
-        check_with(&off, "n:1|c|#k:v|@0.5", &["n c 1 @0.5 #k:v"]);
+        check_with(&off, "n:1|c|#k:v|@0.5|zz", &["n c 1 @0.5 zz"]);
         let parsed = parse(b"n:1|c|#k:v", &off, &mut Batch::new());
         assert_eq!(parsed, Ok(Line::Points(Parsed { points: 1, unknown_fields: 1 })));
     }
