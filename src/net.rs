@@ -9,6 +9,6 @@ pub mod bind;
 pub mod http;
 pub mod sockets;
 
-pub use accept::{Acceptor, Peer, Stream};
+pub use accept::{Acceptor, Peer, RETRY_AFTER, Stream};
 pub use bind::{BindAddr, Transport};
 pub use sockets::{BindError, Bound, Socket, Sockets, Wanted};

@@ -67,13 +67,20 @@ impl Datagrams {
     /// Receives what is there, at most one round of buffers; `WouldBlock` when there is none.
     fn receive(&self, buffers: &mut Buffers, receiver: &mut Receiver) -> io::Result<()> {
         match self {
-            Self::Udp { socket, .. } => socket.try_io(Interest::READABLE, || {
-                round::<SockaddrStorage>(socket.as_raw_fd(), buffers, receiver, sender)
-            }),
+            Self::Udp { socket, .. } => round(socket.as_raw_fd(), buffers, receiver, sender),
             // Senders are mostly unnamed, and then the kernel leaves the address unset.
-            Self::Unix(socket) => socket.try_io(Interest::READABLE, || {
-                round::<()>(socket.as_raw_fd(), buffers, receiver, |()| Some(Peer::Local))
-            }),
+            Self::Unix(socket) => {
+                round(socket.as_raw_fd(), buffers, receiver, |()| Some(Peer::Local))
+            }
+        }
+    }
+
+    /// The same, and the runtime is told when nothing is left, so that `readable` waits again.
+    fn try_receive(&self, buffers: &mut Buffers, receiver: &mut Receiver) -> io::Result<()> {
+        let receive = || self.receive(buffers, receiver);
+        match self {
+            Self::Udp { socket, .. } => socket.try_io(Interest::READABLE, receive),
+            Self::Unix(socket) => socket.try_io(Interest::READABLE, receive),
         }
     }
 
@@ -98,7 +105,8 @@ impl Datagrams {
     fn ask_table(&self, context: &Context) {
         let Self::Udp { inode, .. } = self else { return };
         let tables = ["/proc/self/net/udp", "/proc/self/net/udp6"];
-        let found = tables.iter().find_map(|table| lost_in(&fs::read_to_string(table).ok()?, *inode));
+        let found =
+            tables.iter().find_map(|table| lost_in(&fs::read_to_string(table).ok()?, *inode));
         if let Some(now) = found {
             self.lost(now, context);
         }
@@ -120,43 +128,50 @@ pub(super) async fn run(socket: Datagrams, context: Context) {
             }
             // A broken socket is found out by receiving.
             _ = socket.readable() => {
-                while !socket.drain(&mut buffers, &mut receiver) && !stop.is_cancelled() {
+                while !stop.is_cancelled()
+                    && !take(&socket, &mut receiver, |receiver| {
+                        socket.try_receive(&mut buffers, receiver)
+                    })
+                {
                     consume_budget().await;
                 }
                 asked = false;
             }
         }
     }
+    // The runtime may not have heard yet of what came last, so the kernel is asked.
     for _ in 0..LAST_ROUNDS {
-        if socket.drain(&mut buffers, &mut receiver) {
+        if take(&socket, &mut receiver, |receiver| socket.receive(&mut buffers, receiver)) {
             break;
         }
     }
     socket.ask_table(&context);
 }
 
-impl Datagrams {
-    /// Takes datagrams until none is left (then `true`) or the batch is full, and submits.
-    fn drain(&self, buffers: &mut Buffers, receiver: &mut Receiver) -> bool {
-        receiver.times = receiver.intake.context.times();
-        let mut empty = false;
-        while !empty && receiver.intake.batch.len() < BATCH_POINTS {
-            match self.receive(buffers, receiver) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => empty = true,
-                Err(error) => {
-                    // An earlier answer of ours that met nobody, say; the next call goes on.
-                    receiver.refuse("receive_failed", error.to_string().as_bytes(), None);
-                    break;
-                }
-            }
-            if let Some(lost) = receiver.lost.take() {
-                self.lost(lost, &receiver.intake.context);
+/// Takes datagrams until none is left (then `true`) or the batch is full, and submits.
+fn take(
+    socket: &Datagrams,
+    receiver: &mut Receiver,
+    mut receive: impl FnMut(&mut Receiver) -> io::Result<()>,
+) -> bool {
+    receiver.times = receiver.intake.context.times();
+    let mut empty = false;
+    while !empty && receiver.intake.batch.len() < BATCH_POINTS {
+        match receive(receiver) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => empty = true,
+            Err(error) => {
+                // Short of memory, say; the next call goes on.
+                receiver.refuse("receive_failed", error.to_string().as_bytes(), None);
+                break;
             }
         }
-        receiver.intake.submit();
-        empty
+        if let Some(lost) = receiver.lost.take() {
+            socket.lost(lost, &receiver.intake.context);
+        }
     }
+    receiver.intake.submit();
+    empty
 }
 
 /// What happens to each datagram.
@@ -209,8 +224,7 @@ fn round<S: SockaddrLike + Copy>(
     let mut headers = MultiHeaders::<S>::preallocate(DATAGRAMS, Some(cmsg_space!(u32)));
     let mut slices: Vec<[IoSliceMut<'_>; 1]> =
         buffers.0.chunks_exact_mut(DATAGRAM_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
-    let received =
-        recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+    let received = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
     for message in received {
         if let Ok(mut told) = message.cmsgs() {
             receiver.lost = told.find_map(lost_as_told).or(receiver.lost);

@@ -49,13 +49,13 @@ pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
     let timeouts =
         Timeouts { idle: limits.idle.0, header: limits.header.0, request: limits.request.0 };
     let stream = Rewound { head, read: 0, stream };
-    let reason = match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await
-    {
-        Ended::Closed => return,
-        Ended::Idle => return context.book.noticed.add("idle_timeout", 1),
-        Ended::SlowHeader => "header_timeout",
-        Ended::SlowRequest => "request_timeout",
-    };
+    let reason =
+        match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {
+            Ended::Closed => return,
+            Ended::Idle => return context.book.noticed.add("idle_timeout", 1),
+            Ended::SlowHeader => "header_timeout",
+            Ended::SlowRequest => "request_timeout",
+        };
     context.refuse(reason, 1, b"", peer.into());
 }
 

@@ -55,7 +55,10 @@ async fn head(connection: &Connection) -> Option<Vec<u8>> {
                 return None;
             }
         },
-        () = context.stop.cancelled() => return None,
+        () = context.stop.cancelled() => {
+            let len = connection.stream.read_now(&mut head).ok().filter(|len| *len > 0);
+            head.truncate(len?);
+        }
     }
     Some(head)
 }
@@ -99,7 +102,9 @@ impl Speak for Telnet {
             Command::Status => desk.reply(|out| opentsdb::reply_status("ok", out)),
             Command::Dropcaches => desk.reply(opentsdb::reply_dropcaches),
             Command::Exit => return ControlFlow::Break(()),
-            Command::Diediedie => refuse(desk, line, "diediedie", "clients cannot stop this server"),
+            Command::Diediedie => {
+                refuse(desk, line, "diediedie", "clients cannot stop this server")
+            }
             Command::Rollup => refuse(desk, line, "rollup", "rollups are not taken here"),
             Command::Histogram => refuse(desk, line, "histogram", "histograms are not taken here"),
             Command::Unknown(word) => {

@@ -13,11 +13,9 @@
 
 use super::intake::{Context, Intake, Who};
 use super::{Protocol, http, opentsdb, statsd};
-use crate::net::accept::RETRY_AFTER;
-use crate::net::{Acceptor, Peer, Stream};
+use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
-use std::future::ready;
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -25,20 +23,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Accepts connections until the listener stops, and those that were waiting by then.
+/// Accepts connections until the listener stops, those among them that are waiting by then.
 pub(super) async fn run(acceptor: Acceptor, context: Context) {
     let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
     loop {
         tokio::select! {
+            biased; // The runtime's budget for one task keeps a crowd from going on for ever.
+            accepted = acceptor.accept() => door.open(accepted).await,
             () = door.context.stop.cancelled() => break,
-            accepted = acceptor.accept() => door.open(accepted).await,
-        }
-    }
-    for _ in 0..LAST_CONNECTIONS {
-        tokio::select! {
-            biased;
-            accepted = acceptor.accept() => door.open(accepted).await,
-            () = ready(()) => break,
         }
     }
 }
@@ -95,7 +87,8 @@ impl Door {
         self.admitted = self.admitted.wrapping_add(1);
         let context = self.context.for_worker(self.admitted);
         context.book.connections.add(1);
-        let connection = Connection { stream, presence: Presence { peer, context, _permit: permit } };
+        let connection =
+            Connection { stream, presence: Presence { peer, context, _permit: permit } };
         let speech = self.speech.clone();
         self.context.run(speech.serve(connection));
     }
@@ -211,7 +204,7 @@ impl<S: Speak> Reader<S> {
                 () = sleep_until(heard + idle) => return End::Idle,
                 () = stop.cancelled() => return self.read_rest(stream),
             }
-            match self.read(stream) {
+            match self.read(|chunk| stream.try_read(chunk)) {
                 Read::Some => heard = Instant::now(),
                 Read::Nothing => {}
                 Read::End(end) => return end,
@@ -232,10 +225,10 @@ impl<S: Speak> Reader<S> {
         }
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads what the kernel has received so far.
     fn read_rest(&mut self, stream: &Stream) -> End {
         for _ in 0..LAST_CHUNKS {
-            match self.read(stream) {
+            match self.read(|chunk| stream.read_now(chunk)) {
                 Read::Some => {}
                 Read::Nothing => break,
                 Read::End(end) => return end,
@@ -244,10 +237,10 @@ impl<S: Speak> Reader<S> {
         End::Stop
     }
 
-    fn read(&mut self, stream: &Stream) -> Read {
+    fn read(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Read {
         // Lives only while it is read into, so that idle connections cost no buffer.
         let mut chunk = [0; CHUNK];
-        match stream.try_read(&mut chunk) {
+        match read(&mut chunk) {
             Ok(0) => Read::End(End::Eof),
             Ok(len) => match self.feed(chunk.get(..len).unwrap_or(&[])) {
                 ControlFlow::Continue(()) => Read::Some,
@@ -353,8 +346,6 @@ const LAST_REPLY: Duration = Duration::from_secs(1);
 
 /// Above any receive buffer the kernel gives to a stream.
 const LAST_CHUNKS: usize = 1024;
-
-const LAST_CONNECTIONS: usize = 1024;
 
 /// Short against the patience of any sender.
 const PAUSE: Duration = Duration::from_millis(50);

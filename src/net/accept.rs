@@ -3,9 +3,11 @@
 //! Limits on how many there are, and how long they last, are the caller's.
 
 use super::sockets::Socket;
+use nix::sys::socket::{MsgFlags, recv};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -97,6 +99,20 @@ impl Stream {
             Self::Tcp(stream) => stream.try_read(into),
             Self::Unix(stream) => stream.try_read(into),
         }
+    }
+
+    /// As [`try_read`](Self::try_read), but asks the kernel even where the runtime has not
+    /// heard yet that something came; for the last look at a stream.
+    ///
+    /// # Errors
+    ///
+    /// As `try_read`.
+    pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        let fd = match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        };
+        Ok(recv(fd, into, MsgFlags::MSG_DONTWAIT)?)
     }
 
     /// Writes as much as the kernel takes, without waiting.

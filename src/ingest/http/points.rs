@@ -53,8 +53,8 @@ async fn take_points(
         Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
         Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
     };
-    let outcome = parsed
-        .map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
+    let outcome =
+        parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
     count(&outcome.refusals, web, peer);
     intake.submit();
     Ok(outcome.answer(details))
@@ -101,7 +101,9 @@ fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
     match text.split(';').next().unwrap_or("").trim() {
         "" | "application/json" | "text/json" | "text/plain" => Ok(Form::Json),
         "application/x-www-form-urlencoded" => Ok(Form::Json),
-        "application/x-ndjson" | "application/ndjson" | "application/jsonl"
+        "application/x-ndjson"
+        | "application/ndjson"
+        | "application/jsonl"
         | "application/x-jsonlines" => Ok(Form::Lines),
         _ => Err(Refusal::new(
             415,

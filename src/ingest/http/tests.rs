@@ -122,10 +122,7 @@ async fn one_point_in_a_path() {
     }
     let refused = ask(&rig, "POST /v1/point/x", "", b"").await.json();
     assert_eq!((&refused["accepted"], &refused["rejected"][0]["index"]), (&json!(0), &json!(0)));
-    assert_eq!(
-        rig.finish().await,
-        ["build/times{os=linux}=1.5", "a/b c?\n=1@1700000000", "x=2"]
-    );
+    assert_eq!(rig.finish().await, ["build/times{os=linux}=1.5", "a/b c?\\n=1@1700000000", "x=2"]);
 }
 
 #[tokio::test]
@@ -176,7 +173,7 @@ async fn requests_that_are_refused_as_a_whole() {
 #[tokio::test]
 async fn a_full_queue_answers_503_before_anything_is_kept() {
     let rig = start(json!({}));
-    rig.router.set_refusing(true);
+    rig.set_refusing(true);
     for request in ["POST /v1/points", "PUT /v1/point/x?value=1", "POST /api/put"] {
         let answer = ask(&rig, request, "", ONE).await;
         assert_eq!(answer.status, 503, "{request}");
@@ -307,7 +304,8 @@ async fn a_sender_in_full_flow_reads_its_413() {
     let body = vec![b' '; 3 << 20];
     let answer = ask(&rig, "POST /v1/points", "", &body).await;
     assert_eq!(answer.status, 413);
-    let mut chunked = b"POST /v1/points HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n300000\r\n".to_vec();
+    let mut chunked =
+        b"POST /v1/points HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n300000\r\n".to_vec();
     chunked.extend(&body);
     chunked.extend(b"\r\n0\r\n\r\n");
     assert!(rig.exchange(&chunked).await.starts_with("HTTP/1.1 413"));
@@ -369,7 +367,7 @@ async fn a_time_outside_the_window_refuses_its_item() {
 /// Whoever was told 2xx is in the router, and after the stop nobody is told so.
 #[tokio::test]
 async fn a_stop_under_load_breaks_no_promise() {
-    let rig = start(json!({}));
+    let mut rig = start(json!({}));
     let address = rig.address().to_owned();
     let clients: Vec<_> = (0..20)
         .map(|_| {
@@ -392,25 +390,21 @@ async fn a_stop_under_load_breaks_no_promise() {
         })
         .collect();
     rig.until(|book| book.received.get() > 200).await;
-    let router = rig.router.clone();
-    let Rig { listener, sockets, .. } = rig;
-    listener.stop().await;
-    drop(sockets);
+    rig.stop().await;
     let mut promised = 0;
     for client in clients {
         promised += client.await.unwrap();
     }
-    assert_eq!(router.seen().len(), promised);
+    assert_eq!(rig.finish().await.len(), promised);
 }
 
 #[tokio::test]
 async fn dropping_a_listener_ends_everything_at_once() {
-    let rig = start(json!({}));
+    let mut rig = start(json!({}));
     let mut stream = rig.connect().await;
     rig.until(|book| book.connections.get() == 1).await;
-    let Rig { listener, book, .. } = rig;
-    drop(listener);
+    drop(rig.listener.take());
     let end = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut [0; 9])).await;
     assert!(matches!(end, Ok(Ok(0) | Err(_))));
-    assert_eq!(book.connections.get(), 0);
+    assert_eq!(rig.book.connections.get(), 0);
 }

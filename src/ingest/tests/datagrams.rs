@@ -12,24 +12,14 @@ fn start(more: serde_json::Value) -> Rig {
 #[tokio::test]
 async fn lines_end_with_lf_or_crlf_or_the_datagram() {
     let rig = start(json!({}));
-    let datagrams: [&[u8]; 7] = [
-        b"a:1|c",
-        b"a:1|c\n",
-        b"a:1|c\r\n",
-        b"a:1|c\n\nb:2|c\n",
-        b"\n\n",
-        b"",
-        b"t:320|ms\r\n",
-    ];
+    let datagrams: [&[u8]; 7] =
+        [b"a:1|c", b"a:1|c\n", b"a:1|c\r\n", b"a:1|c\n\nb:2|c\n", b"\n\n", b"", b"t:320|ms\r\n"];
     rig.datagrams(&datagrams).await;
     rig.until(|book| book.received.get() == 6).await;
     assert_eq!(rig.rejected(), []);
     let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
     assert_eq!(rig.book.received_bytes.get(), bytes as u64);
-    assert_eq!(
-        rig.finish().await,
-        ["a=1c/1", "a=1c/1", "a=1c/1", "a=1c/1", "b=2c/1", "t=320ms/1"]
-    );
+    assert_eq!(rig.finish().await, ["a=1c/1", "a=1c/1", "a=1c/1", "a=1c/1", "b=2c/1", "t=320ms/1"]);
 }
 
 #[tokio::test]
@@ -149,7 +139,9 @@ async fn a_new_listener_takes_over_and_nothing_is_lost_or_counted_twice() {
     let mut sent = 0;
     let mut burst = |count: u64| {
         sent += count;
-        (0..count).for_each(|_| drop(sender.send_to(b"n:1|c", &address).unwrap()));
+        for _ in 0..count {
+            sender.send_to(b"n:1|c", &address).unwrap();
+        }
         sent
     };
     burst(2000);
@@ -157,11 +149,17 @@ async fn a_new_listener_takes_over_and_nothing_is_lost_or_counted_twice() {
     assert!(matches!(bound[0].socket, Socket::Udp(..)));
     let config = super::rig::config("statsd", "udp://127.0.0.1:0", json!({ "limits": {} }));
     let clock = crate::clock::Clock::System;
-    let next =
-        crate::ingest::spawn("under_test", &config, bound, rig.router.clone(), rig.book.clone(), clock);
+    let next = crate::ingest::spawn(
+        "under_test",
+        &config,
+        bound,
+        rig.router.clone(),
+        rig.book.clone(),
+        clock,
+    );
     burst(10);
-    let old = std::mem::replace(&mut rig.listener, next.unwrap());
-    old.stop().await;
+    let old = rig.listener.replace(next.unwrap());
+    old.expect("the first listener").stop().await;
     rig.sockets.let_go();
     let sent = burst(10);
     rig.until(|book| book.received.get() + book.kernel_dropped.get() == sent).await;

@@ -101,7 +101,7 @@ async fn one_connection_too_many_is_refused_and_the_others_go_on() {
 
 #[tokio::test]
 async fn at_a_stop_complete_lines_are_processed_and_connections_end() {
-    let rig = start(json!({}));
+    let mut rig = start(json!({}));
     let mut streams = Vec::new();
     for _ in 0..5 {
         let mut stream = rig.connect().await;
@@ -109,25 +109,23 @@ async fn at_a_stop_complete_lines_are_processed_and_connections_end() {
         stream.write_all(b"tail:1|").await.unwrap();
         streams.push(stream);
     }
-    let (book, address) = (rig.book.clone(), rig.address().to_owned());
-    let Rig { listener, router, sockets, .. } = rig;
-    listener.stop().await;
-    drop(sockets);
-    assert_eq!(router.seen().len(), 25_000);
-    assert_eq!(book.rejected.counts(), [("incomplete_line", 5)]);
-    assert_eq!(book.connections.get(), 0);
+    let address = rig.address().to_owned();
+    rig.stop().await;
+    assert_eq!(rig.rejected(), [("incomplete_line", 5)]);
+    assert_eq!(rig.book.connections.get(), 0);
     assert!(TcpStream::connect(address).await.is_err());
+    assert_eq!(rig.finish().await.len(), 25_000);
 }
 
 #[tokio::test]
 async fn while_a_backend_refuses_nothing_is_read() {
     let rig = start(json!({}));
-    rig.router.set_refusing(true);
+    rig.set_refusing(true);
     let mut stream = rig.connect().await;
     stream.write_all(b"a:1|c\n").await.unwrap();
     rig.until(|book| book.noticed.counts() == [("paused", 1)]).await;
     assert_eq!(rig.book.received_bytes.get(), 0);
-    rig.router.set_refusing(false);
+    rig.set_refusing(false);
     rig.until(|book| book.received.get() == 1).await;
 }
 
@@ -148,9 +146,10 @@ async fn datagrams_are_for_statsd() {
     let config = super::rig::config("http", "udp://127.0.0.1:0", json!({}));
     let mut sockets = crate::net::Sockets::new();
     let bound = sockets.bind_all(&config.wanted("x").unwrap()).unwrap();
-    let book = std::sync::Arc::<crate::books::ListenerBook>::default();
-    let router = crate::route::Router::capture(book.clone());
-    let clock = crate::clock::Clock::System;
-    let error = crate::ingest::spawn("x", &config, bound, router, book, clock).unwrap_err();
+    let rig = start(json!({}));
+    let (router, book) = (rig.router.clone(), rig.book.clone());
+    let spawned =
+        crate::ingest::spawn("x", &config, bound, router, book, crate::clock::Clock::System);
+    let error = spawned.unwrap_err();
     assert_eq!(error.to_string(), "http is not spoken in datagrams");
 }

@@ -116,11 +116,7 @@ async fn times_are_seconds_or_milliseconds_and_have_a_window() {
     assert_eq!(rig.rejected(), [("ts_out_of_range", 2)]);
     assert_eq!(
         rig.finish().await,
-        [
-            "t{s=t}=7@1559746555.444000000",
-            "t{s=t}=7@1559746555",
-            "t{s=t}=7@1559746555.444000000"
-        ]
+        ["t{s=t}=7@1559746555.444000000", "t{s=t}=7@1559746555", "t{s=t}=7@1559746555.444000000"]
     );
 }
 
