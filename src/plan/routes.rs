@@ -20,12 +20,15 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
 /// Patterns and rewrites are judged by what runs them.
 fn rules_compile(sections: &Sections, findings: &mut Findings) {
     let lanes = sections.backends.keys().cloned().zip(0..).collect();
-    let readable = sections.routes.iter().enumerate().filter_map(|(i, route)| Some((i, route.as_ref()?)));
+    let readable =
+        sections.routes.iter().enumerate().filter_map(|(i, route)| Some((i, route.as_ref()?)));
     for (i, route) in readable {
         let Err(mistakes) = Rules::compile_one(route, i, &lanes) else { continue };
         // Names of backends are judged above, with what is known of broken sections.
         let to = format!("routes[{i}].to[");
-        findings.mistakes.extend(mistakes.into_iter().filter(|mistake| !mistake.key.starts_with(&to)));
+        findings
+            .mistakes
+            .extend(mistakes.into_iter().filter(|mistake| !mistake.key.starts_with(&to)));
     }
 }
 
