@@ -367,6 +367,7 @@ const KNOWN_DROPS: &[&str] = &[
     "empty_name",
     "not_finite",
     "queue_full",
+    "sample_limit",
     "series_limit",
     "shutdown",
     "too_large",
