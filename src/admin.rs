@@ -72,22 +72,37 @@ pub struct State {
     /// For "10 minutes ago".
     pub clock: Clock,
     /// Whether listeners and state are up, or what is missing. Never asks a backend.
-    pub ready: Hook<dyn Fn() -> Result<(), String> + Send + Sync>,
+    pub ready: Ready,
     /// Reads the configuration anew; what was applied, or why nothing changed.
-    pub reload: Hook<dyn Fn() -> Reloading + Send + Sync>,
+    pub reload: Reload,
     /// The addresses that each listener is bound to, as `udp://127.0.0.1:8125`.
-    pub listeners: Hook<dyn Fn() -> BTreeMap<String, Vec<String>> + Send + Sync>,
+    pub listeners: Listeners,
     /// The routing table in force.
-    pub routes: Hook<dyn Fn() -> Vec<RouteView> + Send + Sync>,
+    pub routes: Routes,
     /// What a line (second) at a listener (first) would become, or why that cannot be said.
-    pub explain: Hook<dyn Fn(&str, &str) -> Result<serde_json::Value, String> + Send + Sync>,
+    pub explain: Explain,
 }
 
-/// A question to the gateway.
-pub type Hook<F> = Arc<F>;
+/// See [`State::ready`].
+pub type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// See [`State::reload`].
+pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
 
 /// A reload under way.
 pub type Reloading = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+/// See [`State::listeners`].
+pub type Listeners = Arc<dyn Fn() -> BTreeMap<String, Vec<String>> + Send + Sync>;
+
+/// See [`State::routes`].
+pub type Routes = Arc<dyn Fn() -> Vec<RouteView> + Send + Sync>;
+
+/// See [`State::explain`].
+pub type Explain = Arc<dyn Fn(&str, &str) -> Explained + Send + Sync>;
+
+/// An explanation in JSON, or why there is none.
+pub type Explained = Result<serde_json::Value, String>;
 
 /// One route, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -157,14 +172,14 @@ async fn routes(Extract(state): Extract<State>) -> Json<Vec<RouteView>> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Explain {
+struct Line {
     listener: String,
     line: String,
 }
 
 async fn explain(
     Extract(state): Extract<State>,
-    asked: Result<Query<Explain>, QueryRejection>,
+    asked: Result<Query<Line>, QueryRejection>,
 ) -> Result<Json<serde_json::Value>, Refusal> {
     let Query(asked) = asked?;
     (state.explain)(&asked.listener, &asked.line).map(Json).map_err(Refusal::bad_request)

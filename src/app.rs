@@ -88,6 +88,16 @@ impl App {
         Ok(app)
     }
 
+    /// Where each listener listens, ports and all.
+    pub fn addresses(&self) -> BTreeMap<String, Vec<String>> {
+        self.listeners.addresses()
+    }
+
+    /// Where the admin listener listens, as `host:port`.
+    pub fn admin_address(&self) -> String {
+        self.admin.address().to_owned()
+    }
+
     /// The books.
     pub fn books(&self) -> &Arc<Books> {
         &self.books
@@ -129,7 +139,9 @@ impl App {
     /// Makes `plan` the one in force. On an error nothing has changed.
     async fn apply(&mut self, plan: Plan) -> Result<String, String> {
         if plan.data_dir != self.plan.data_dir {
-            return Err("a new data_dir needs a restart: the store cannot move while it is open".to_owned());
+            return Err(
+                "a new data_dir needs a restart: the store cannot move while it is open".to_owned()
+            );
         }
         let places = plan.backends.keys().cloned().zip(0..).collect();
         let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
@@ -137,7 +149,8 @@ impl App {
             texts.join("; ")
         })?;
         let sockets = self.listeners.prepare(&plan)?;
-        let world = lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
+        let world =
+            lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
         let table = self.tables.load_full();
         let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
         drop(table);

@@ -2,12 +2,13 @@
 //!
 //! Exit codes: 0 fine, 1 failed, 2 wrong usage (clap's own), 78 bad configuration.
 
+use crate::clock::Clock;
 use crate::config::{self, Inputs};
-use crate::log;
 use crate::plan::{Plan, Planned};
+use crate::{explain, log, query, run, send};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -95,9 +96,15 @@ pub struct QueryArgs {
     /// The series' name
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// How far back
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = crate::units::Span::parse)]
-    pub since: crate::units::Span,
+    /// From when: "10m" (ago), "2026-01-31T12:00:00Z", seconds since 1970
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Until when, written likewise; until now if not said
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Rows of each series, the newest
+    #[arg(long, value_name = "ROWS")]
+    pub limit: Option<u32>,
     /// How rows look
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: QueryFormat,
@@ -159,8 +166,8 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
         Inputs { files, data_dir, environment }
     };
     match cli.command {
-        None => run(&inputs(RunArgs::default())),
-        Some(Command::Run(args)) => run(&inputs(args)),
+        None => run(&inputs(RunArgs::default()), cli.log.log_format),
+        Some(Command::Run(args)) => run(&inputs(args), cli.log.log_format),
         Some(Command::Check(args)) => check(&inputs(args)),
         Some(Command::Explain(args)) => explain(&inputs(args.run.clone()), &args),
         Some(Command::Query(args)) => query(&inputs(args.run.clone()), &args),
@@ -169,7 +176,7 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
             complain(&"error: this command reads no configuration\n");
             ExitCode::from(USAGE)
         }
-        Some(Command::Send(args)) => send(&args),
+        Some(Command::Send(args)) => send(args),
         Some(Command::DefaultConfig) => print(config::DEFAULT),
     }
 }
@@ -185,32 +192,77 @@ fn check(inputs: &Inputs) -> ExitCode {
     }
 }
 
-// These commands are wired by whoever builds what they call.
-fn run(inputs: &Inputs) -> ExitCode {
-    match Plan::load(inputs) {
-        Ok(_) => not_built_yet("run"),
-        Err(report) => bad_configuration(&report),
+/// The gateway itself.
+fn run(inputs: &Inputs, format: log::Format) -> ExitCode {
+    run::run(inputs, format, bad_configuration)
+}
+
+/// What lines would become; each is answered on its own, and one that is refused costs exit 1.
+fn explain(inputs: &Inputs, args: &ExplainArgs) -> ExitCode {
+    let plan = match Plan::load(inputs) {
+        Ok(planned) => planned.plan,
+        Err(report) => return bad_configuration(&report),
+    };
+    let mut code = ExitCode::SUCCESS;
+    let mut tell =
+        |line: &[u8]| match explain::explain(&plan, &args.listener, line, Clock::System.now()) {
+            Ok(text) => drop(print(&text)),
+            Err(problem) => {
+                complain(&format_args!("error: {problem}\n"));
+                code = ExitCode::FAILURE;
+            }
+        };
+    match &args.line {
+        Some(line) => tell(line.as_bytes()),
+        None => io::stdin().lock().split(b'\n').map_while(Result::ok).for_each(|line| tell(&line)),
     }
+    code
 }
 
-fn explain(inputs: &Inputs, _: &ExplainArgs) -> ExitCode {
-    match Plan::load(inputs) {
-        Ok(_) => not_built_yet("explain"),
-        Err(report) => bad_configuration(&report),
+/// Rows of the embedded store.
+fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
+    let data_dir = match Plan::load(inputs) {
+        Ok(planned) => planned.plan.data_dir,
+        Err(report) => return bad_configuration(&report),
+    };
+    let options = query::Options {
+        data_dir,
+        name: args.name.clone(),
+        since: args.since.clone(),
+        until: args.until.clone(),
+        limit: args.limit,
+        format: match args.format {
+            QueryFormat::Table => query::Format::Table,
+            QueryFormat::Json => query::Format::Json,
+            QueryFormat::Csv => query::Format::Csv,
+        },
+    };
+    let answer = query::run(&options, Clock::System.now());
+    complain(&answer.err);
+    print(&answer.out);
+    ExitCode::from(answer.status)
+}
+
+fn send(args: SendArgs) -> ExitCode {
+    let message = send::Message {
+        protocol: match args.protocol {
+            SendProtocol::Statsd => send::Protocol::Statsd,
+            SendProtocol::Opentsdb => send::Protocol::Opentsdb,
+            SendProtocol::Http => send::Protocol::Http,
+        },
+        to: args.to,
+        name: args.name,
+        value: args.value,
+        tags: args.tags,
+        command: args.command,
+    };
+    match send::send(&message) {
+        Ok(status) => ExitCode::from(status),
+        Err(problem) => {
+            complain(&format_args!("error: {problem}\n"));
+            ExitCode::FAILURE
+        }
     }
-}
-
-fn query(_: &Inputs, _: &QueryArgs) -> ExitCode {
-    not_built_yet("query")
-}
-
-fn send(_: &SendArgs) -> ExitCode {
-    not_built_yet("send")
-}
-
-fn not_built_yet(command: &str) -> ExitCode {
-    complain(&format_args!("error: `{command}` is not built yet\n"));
-    ExitCode::FAILURE
 }
 
 /// Says what is wrong with a configuration.
@@ -287,7 +339,6 @@ mod tests {
             "--confg x",
             "explain a:1|c",
             "query",
-            "query x --since 10",
             "query x --format xml",
             "send graphite",
             "send statsd --tag a",

@@ -3,13 +3,12 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
-use crate::backend;
 use crate::config::Backend;
-use crate::ingest::{self, Protocol};
+use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
 use crate::plan::Plan;
 use crate::route::{Origin, Rule, Rules, Verdict};
-use crate::store::show_time;
+use crate::store::when::show as show_time;
 use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,8 +25,9 @@ pub fn explain(plan: &Plan, listener: &str, line: &[u8], now: UnixNanos) -> Resu
     })?;
     let batch = ingest::parse_alone(config, line, now)?;
     let places: BTreeMap<_, _> = plan.backends.keys().cloned().zip(0..).collect();
-    let rules = Rules::compile(&plan.routes, &places)
-        .map_err(|mistakes| mistakes.into_iter().map(|mistake| mistake.message).collect::<String>())?;
+    let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
+        mistakes.into_iter().map(|mistake| mistake.message).collect::<String>()
+    })?;
     let origin = Origin { listener: listener.into(), protocol: config.protocol };
     let mut text = String::new();
     for point in batch.iter() {
@@ -50,14 +50,22 @@ impl Story<'_> {
         let _ = writeln!(text, "gate     no principals are configured: anyone may write");
         let verdicts = self.rules.explain(point, self.origin);
         for (number, (rule, verdict)) in self.rules.iter().zip(&verdicts).enumerate() {
-            let _ = writeln!(text, "route {:<2} {}: {}", number + 1, rule.name, self.verdict(rule, verdict));
+            let _ = writeln!(
+                text,
+                "route {:<2} {}: {}",
+                number + 1,
+                rule.name,
+                self.verdict(rule, verdict)
+            );
         }
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Takes { .. })) {
             let _ = writeln!(text, "         no route takes it: counted as unmatched");
         }
         for (rule, verdict) in self.rules.iter().zip(&verdicts) {
             if let Verdict::Takes { lanes, .. } = verdict {
-                for (name, backend) in lanes.iter().filter_map(|lane| self.plan.backends.iter().nth(lane)) {
+                for (name, backend) in
+                    lanes.iter().filter_map(|lane| self.plan.backends.iter().nth(lane))
+                {
                     self.bytes(name, backend, rule, point, text);
                 }
             }
@@ -75,7 +83,9 @@ impl Story<'_> {
             Verdict::NotTried => "not tried, an earlier route was final".to_owned(),
             Verdict::Takes { lanes, had } => {
                 let mut text = match names(*lanes) {
-                    to if to.is_empty() && names(*had).is_empty() => "takes, and drops on purpose".to_owned(),
+                    to if to.is_empty() && names(*had).is_empty() => {
+                        "takes, and drops on purpose".to_owned()
+                    }
                     to if to.is_empty() => "takes".to_owned(),
                     to => format!("takes, to {to}"),
                 };
@@ -94,12 +104,20 @@ impl Story<'_> {
     }
 
     /// The exact bytes for one backend, as if the point were alone in its window.
-    fn bytes(&self, name: &str, backend: &Backend, rule: &Rule, point: &Point<'_>, text: &mut String) {
+    fn bytes(
+        &self,
+        name: &str,
+        backend: &Backend,
+        rule: &Rule,
+        point: &Point<'_>,
+        text: &mut String,
+    ) {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let mut scratch = Batch::new();
         let sent = rule.sent(*point, &mut scratch);
         let (rows, how) = self.rows(&settings, &sent);
-        let _ = writeln!(text, "backend  {name} ({} {}), {how}", settings.kind, backend.kind.place());
+        let _ =
+            writeln!(text, "backend  {name} ({} {}), {how}", settings.kind, backend.kind.place());
         let mut encoder = backend.kind.encoder();
         let mut out = Vec::new();
         for row in rows.iter() {
@@ -121,7 +139,10 @@ impl Story<'_> {
             return (rows_of(&stamped, settings, self.now), "as received".to_owned());
         }
         if point.time.is_some() {
-            return (rows_of(point, settings, self.now), "at its own time, outside of windows".to_owned());
+            return (
+                rows_of(point, settings, self.now),
+                "at its own time, outside of windows".to_owned(),
+            );
         }
         let end = lane::window_end(self.now, settings.flush);
         let how = format!("alone in the window that ends at {}", show_time(end));
@@ -157,7 +178,9 @@ fn value(measure: &Measure<'_>) -> String {
         Measure::Gauge(value) => value.to_string(),
         Measure::GaugeShift(change) => format!("changed by {change:+}"),
         Measure::Timing { ms, rate } => format!("{} ms", sampled(ms, rate)),
-        Measure::Histogram { value, rate } | Measure::Distribution { value, rate } => sampled(value, rate),
+        Measure::Histogram { value, rate } | Measure::Distribution { value, rate } => {
+            sampled(value, rate)
+        }
         Measure::Set(member) => format!("member {member:?}"),
         Measure::Reading(number) => show_number(number),
         Measure::Fields(fields) => {

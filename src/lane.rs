@@ -36,8 +36,9 @@ mod tests;
 mod timers;
 mod windows;
 
+pub use edges::window_end;
 pub use front::Front;
-pub use layout::rows_of;
+pub use layout::{folds, rows_of};
 pub use series::series_hash;
 pub use settings::Settings;
 

@@ -27,9 +27,13 @@ pub mod config;
 pub mod plan;
 pub mod units;
 
+pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod explain;
 
 pub mod log;
 pub mod log_limit;
 pub mod query;
+pub mod run;
+pub mod send;

@@ -3,7 +3,7 @@
 //! Colour only on a terminal, and not where `NO_COLOR` is set to anything.
 
 use clap::ValueEnum;
-use std::io::{IsTerminal as _, stderr};
+use std::io::{IsTerminal as _, Write as _, stderr};
 use tracing_subscriber::EnvFilter;
 
 /// How lines of the log look.
@@ -28,6 +28,11 @@ pub fn start(format: Format, level: EnvFilter, no_color: bool) {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
     };
+}
+
+/// Writes a text for people to standard error, where nobody may be listening.
+pub fn tell(text: &str) {
+    let _ = stderr().lock().write_all(text.as_bytes());
 }
 
 /// Reads a level, or directives such as `info,pointsman=debug`.

@@ -104,8 +104,10 @@ fn printout(format: Format, answer: &Answer, hint: Option<String>) -> Printout {
         Format::Csv => csv::write(&answer.series),
     };
     let status = u8::from(hint.is_some());
-    let cut =
-        answer.truncated.then(|| "the answer is cut; ask for less time or fewer series".into());
+    let cut = answer.truncated.then(|| {
+        "the answer is cut: ask for less time, for fewer series, or for more rows with --limit"
+            .into()
+    });
     let err = hint.or(cut).map_or_else(String::new, |words: String| words + "\n");
     Printout { out, err, status }
 }

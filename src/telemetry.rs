@@ -197,20 +197,20 @@ impl View {
 
     /// Where the points are that a backend holds.
     fn held(&self) -> Vec<Sample<f64>> {
-        let places: [(&str, fn(&BackendBook) -> u64); 4] = [
-            ("inbox", |book| book.inbox.get()),
-            ("windows", |book| book.windows.get()),
-            ("open", |book| book.open.get()),
-            ("queue", |book| book.queued.get()),
-        ];
-        let held = |(place, read): (&str, fn(&BackendBook) -> u64)| {
+        let at = |place: &str, read: fn(&BackendBook) -> u64| {
             let mut samples = self.backends(|book| float(read(book)));
             for (labels, _) in &mut samples {
                 labels.push(("where", place.to_owned()));
             }
             samples
         };
-        places.into_iter().flat_map(held).collect()
+        [
+            at("inbox", |book| book.inbox.get()),
+            at("windows", |book| book.windows.get()),
+            at("open", |book| book.open.get()),
+            at("queue", |book| book.queued.get()),
+        ]
+        .concat()
     }
 
     fn oldest(&self, book: &BackendBook) -> f64 {
@@ -367,6 +367,7 @@ const KNOWN_DROPS: &[&str] = &[
     "empty_name",
     "not_finite",
     "queue_full",
+    "sample_limit",
     "series_limit",
     "shutdown",
     "too_large",

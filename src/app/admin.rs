@@ -21,6 +21,7 @@ use tracing::{error, info};
 pub(super) struct Admin {
     state: State,
     stop: CancellationToken,
+    address: String,
 }
 
 /// The plan in force, as the admin listener shows it.
@@ -38,7 +39,7 @@ impl Shown {
 
 impl Admin {
     pub(super) fn new(state: State) -> Self {
-        Self { state, stop: CancellationToken::new() }
+        Self { state, stop: CancellationToken::new(), address: String::new() }
     }
 
     /// Listens on these sockets and no longer on those before.
@@ -47,6 +48,7 @@ impl Admin {
         self.stop = CancellationToken::new();
         for bound in sockets {
             info!(listener = super::listeners::ADMIN, address = bound.address, "listening");
+            self.address = bound.address.trim_start_matches("tcp://").to_owned();
             match Acceptor::new(bound.socket) {
                 Ok(Some(acceptor)) => {
                     let app = admin::router(self.state.clone());
@@ -56,6 +58,11 @@ impl Admin {
                 Err(error) => error!(%error, "the admin listener cannot run"),
             }
         }
+    }
+
+    /// `host:port`, as bound.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(super) fn stop(&self) {
@@ -72,7 +79,7 @@ async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(crate::net::RETRY_AFTER).await;
+            tokio::time::sleep(crate::net::accept::RETRY_AFTER).await;
             continue;
         };
         let (app, stop) = (app.clone(), stop.clone());

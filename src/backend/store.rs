@@ -10,7 +10,7 @@
 use super::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
 use crate::clock::Clock;
-use crate::store::{Error, Limits, Writer, Written};
+use crate::store::{Limits, Writer, Written};
 use crate::units::{Size, Span};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -41,8 +41,8 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// A shipper for the store in `data_dir`, which is opened with the first payload. Must be
-    /// called inside a runtime, where a task forgets old points while none arrive.
+    /// A shipper for the store in `data_dir`. Must be called inside a runtime, where a task opens
+    /// the store at once and forgets old points while none arrive.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         config: &Config,
@@ -99,19 +99,18 @@ impl Drop for Shipper {
 async fn sweep(writer: Weak<Mutex<Writer>>, clock: Clock) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trouble = None;
     loop {
         ticks.tick().await;
         let Some(writer) = writer.upgrade() else { return };
         let now = clock.now();
         let swept = tokio::task::spawn_blocking(move || lock(&writer).sweep(now)).await;
-        if let Ok(Err(error)) = swept {
-            log(&error);
+        let found = swept.ok().and_then(Result::err).map(|error| error.to_string());
+        if let Some(error) = found.as_ref().filter(|_| found != trouble) {
+            tracing::warn!(error, "the store cannot be opened, or cannot forget its old points");
         }
+        trouble = found;
     }
-}
-
-fn log(error: &Error) {
-    tracing::warn!(%error, "the store could not forget its old points");
 }
 
 fn lock(writer: &Mutex<Writer>) -> std::sync::MutexGuard<'_, Writer> {

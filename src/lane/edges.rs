@@ -10,7 +10,15 @@
 //!   clock's new multiples, and rows whose edge was used before carry as many nanoseconds more
 //!   as there were such steps, so that they overwrite nothing.
 
+use crate::clock::nanos;
 use protocols::UnixNanos;
+use std::time::Duration;
+
+/// When the window that is open at `now` ends.
+pub fn window_end(now: UnixNanos, length: Duration) -> UnixNanos {
+    let length = nanos(length).max(1);
+    UnixNanos((now.0.div_euclid(length) + 1) * length)
+}
 
 /// The edges of one backend's windows.
 #[derive(Clone, Copy, Debug, Default)]

@@ -143,7 +143,7 @@ pub fn rows_of(point: &Point<'_>, settings: &Settings, window_end: UnixNanos) ->
 }
 
 /// Whether windows aggregate this kind; readings and rows of fields pass through.
-pub(super) const fn folds(kind: Kind) -> bool {
+pub const fn folds(kind: Kind) -> bool {
     !matches!(kind, Kind::Sample | Kind::Fields)
 }
 

@@ -27,7 +27,7 @@ pub struct Question {
     pub since: Option<UnixNanos>,
     /// No rows after this.
     pub until: Option<UnixNanos>,
-    /// How many rows of each series, the newest ones; [`DEFAULT_LIMIT`] if not said.
+    /// How many rows of each series, the newest ones; 1000 if not said.
     pub limit: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Store {
     pub fn query(&self, question: &Question) -> Result<Answer, Error> {
         let Some(db) = &self.db else { return Ok(Answer::default()) };
         let mut answer = Answer::default();
-        let mut left = Budget { rows: MOST_ROWS, bytes: MOST_BYTES };
+        let mut left = Budget::new();
         for key in keys(db, &question.name)? {
             if answer.series.len() >= MOST_SERIES || left.is_spent() {
                 answer.truncated = true;
@@ -90,7 +90,7 @@ impl Store {
                 answer.series.push(key.with(rows));
             }
         }
-        answer.truncated |= left.is_spent();
+        answer.truncated |= left.is_spent() || left.cut;
         Ok(answer)
     }
 
@@ -110,7 +110,7 @@ impl Store {
         )?;
         let keys = newest.query_map([series], Key::read)?.collect::<Result<Vec<_>, _>>()?;
         let question = Question { limit: Some(rows_each), ..Question::default() };
-        let mut left = Budget { rows: MOST_ROWS, bytes: MOST_BYTES };
+        let mut left = Budget::new();
         keys.into_iter()
             .map(|key| rows(db, &key, &question, &mut left).map(|rows| key.with(rows)))
             .collect()
@@ -199,10 +199,15 @@ fn rows(
     )?;
     let since = question.since.map_or(i64::MIN, |since| since.0);
     let until = question.until.map_or(i64::MAX, |until| until.0);
-    let limit = question.limit.unwrap_or(DEFAULT_LIMIT);
-    let mut newest = newest.query(params![key.id, since, until, limit])?;
+    // One more than wanted, to know whether there are more; whoever sets a limit knows.
+    let limit = question.limit.map_or(DEFAULT_LIMIT + 1, u64::from);
+    let mut newest = newest.query(params![key.id, since, until, limit.cast_signed()])?;
     let mut rows = Vec::new();
     while let Some(row) = newest.next()? {
+        if question.limit.is_none() && rows.len() as u64 == DEFAULT_LIMIT {
+            left.cut = true;
+            break;
+        }
         let fields = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
         if !left.spend(fields.len()) {
             break;
@@ -218,9 +223,15 @@ fn rows(
 struct Budget {
     rows: usize,
     bytes: usize,
+    /// Whether a series had more rows than the default limit.
+    cut: bool,
 }
 
 impl Budget {
+    const fn new() -> Self {
+        Self { rows: MOST_ROWS, bytes: MOST_BYTES, cut: false }
+    }
+
     fn spend(&mut self, bytes: usize) -> bool {
         let enough = self.rows > 0 && self.bytes >= bytes;
         self.rows -= usize::from(self.rows > 0);
@@ -239,8 +250,12 @@ fn distance(typed: &str, candidate: &str) -> Option<usize> {
     if candidate.contains(&typed) || typed.contains(&candidate) {
         return Some(0);
     }
-    let distance = strsim::damerau_levenshtein(&typed, &candidate);
-    (distance <= 1.max(candidate.chars().count() / 3)).then_some(distance)
+    let most = 1.max(candidate.len() / 3);
+    // Long names are not compared letter by letter for nothing.
+    let comparable =
+        typed.len().abs_diff(candidate.len()) <= most && candidate.len() <= LONGEST_NEAR;
+    let distance = comparable.then(|| strsim::damerau_levenshtein(&typed, &candidate));
+    distance.filter(|distance| *distance <= most)
 }
 
 fn as_text<S: serde::Serializer>(time: &UnixNanos, serializer: S) -> Result<S::Ok, S::Error> {
@@ -248,7 +263,7 @@ fn as_text<S: serde::Serializer>(time: &UnixNanos, serializer: S) -> Result<S::O
 }
 
 /// Rows of a series when the question does not say.
-pub(super) const DEFAULT_LIMIT: u32 = 1_000;
+const DEFAULT_LIMIT: u64 = 1_000;
 
 /// Series in one answer.
 const MOST_SERIES: usize = 1_000;
@@ -262,6 +277,9 @@ const MOST_BYTES: usize = 32 << 20;
 /// Names that are looked at for one that is near.
 const NAMES_COMPARED: u32 = 10_000;
 
+/// The longest name that is compared, in bytes.
+const LONGEST_NEAR: usize = 256;
+
 /// Names that are offered.
 const NEAR_NAMES: usize = 5;
 
@@ -269,6 +287,11 @@ const NEAR_NAMES: usize = 5;
 mod tests {
     use super::*;
     use crate::store::{Limits, Writer};
+    use proptest::collection::btree_map;
+    use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert_eq, prop_oneof, proptest};
+    use protocols::jsonl::Encoder;
+    use protocols::{Batch, Encode, FieldValue, Number};
+    use serde_json::json;
     use std::time::Duration;
 
     const NOW: UnixNanos = UnixNanos::from_secs(1_700_000_000);
@@ -385,6 +408,89 @@ mod tests {
         let answer = store.query(&named("*")).unwrap();
         assert_eq!((answer.series.len(), answer.truncated), (1_000, true));
         assert!(!store.query(&named("s1")).unwrap().truncated);
+    }
+
+    /// A column's value, and how JSON says it.
+    fn value() -> impl Strategy<Value = (Owned, Value)> {
+        prop_oneof![
+            any::<i64>().prop_map(|n| (Owned::Number(Number::I64(n)), json!(n))),
+            any::<u64>()
+                .prop_filter("an unsigned number is one that is not signed", |n| *n
+                    > i64::MAX as u64)
+                .prop_map(|n| (Owned::Number(Number::U64(n)), json!(n))),
+            any::<f64>()
+                .prop_filter("JSON has no word for the others", |n| n.is_finite())
+                .prop_map(|n| (Owned::Number(Number::F64(n)), json!(n))),
+            any::<bool>().prop_map(|truth| (Owned::Bool(truth), json!(truth))),
+            any::<String>().prop_map(|text| (Owned::Text(text.clone()), json!(text))),
+        ]
+    }
+
+    #[derive(Clone, Debug)]
+    enum Owned {
+        Number(Number),
+        Bool(bool),
+        Text(String),
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// Whatever a point says, the store says the same, to the last bit.
+        #[test]
+        fn what_is_written_reads_back(
+            name in "\\PC{1,20}",
+            tags in btree_map("[a-z]{1,3}", "\\PC{1,9}", 0..4),
+            fields in btree_map("\\PC{1,9}", value(), 1..5),
+            time in any::<i64>(),
+        ) {
+            let mut batch = Batch::new();
+            let mut point = batch.begin(&name);
+            for (key, value) in &tags {
+                point.tag(key, Some(value));
+            }
+            for (key, (value, _)) in &fields {
+                let value = match value {
+                    Owned::Number(number) => FieldValue::Number(*number),
+                    Owned::Bool(truth) => FieldValue::Bool(*truth),
+                    Owned::Text(text) => FieldValue::Text(text),
+                };
+                point.field(key, value);
+            }
+            point.finish_fields(Some(UnixNanos(time)));
+            drop(point);
+            let mut body = Vec::new();
+            Encoder::new().encode(&batch.point(0).unwrap(), &mut body).unwrap();
+
+            let dir = tempfile::tempdir().unwrap();
+            let limits = Limits { retention: Duration::from_secs(3600), max_size: 1 << 30 };
+            Writer::new(dir.path(), limits).write(&body, NOW, NOW).unwrap();
+            let answer = Store::open_read_only(dir.path()).unwrap().query(&named(&name)).unwrap();
+            let fields = fields.into_iter().map(|(key, (_, value))| (key, value)).collect();
+            let rows = vec![Row { time: UnixNanos(time), fields }];
+            prop_assert_eq!(answer.series, vec![Series { name, tags, rows }]);
+        }
+    }
+
+    #[test]
+    fn the_default_limit_does_not_cut_silently() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { retention: Duration::from_secs(3600), max_size: 1 << 30 };
+        let mut writer = Writer::new(dir.path(), limits);
+        let asked = |rows: std::ops::Range<i64>, limit, writer: &mut Writer| {
+            let lines = rows.map(|n| {
+                format!("{{\"name\":\"a\",\"time\":{n},\"kind\":\"gauge\",\"value\":1.0}}\n")
+            });
+            writer.write(lines.collect::<String>().as_bytes(), NOW, NOW).unwrap();
+            let store = Store::open_read_only(dir.path()).unwrap();
+            let answer = store.query(&Question { limit, ..named("a") }).unwrap();
+            let rows = &answer.series[0].rows;
+            (rows.len(), rows[0].time.0, answer.truncated)
+        };
+        assert_eq!(asked(0..1_000, None, &mut writer), (1_000, 0, false));
+        assert_eq!(asked(1_000..1_001, None, &mut writer), (1_000, 1, true));
+        assert_eq!(asked(0..0, Some(5), &mut writer), (5, 996, false));
+        assert_eq!(asked(0..0, Some(5_000), &mut writer), (1_001, 0, false));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::write::SeriesIds;
 use super::{Error, Limits};
 use crate::clock::nanos;
 use protocols::UnixNanos;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::collections::BTreeSet;
 
 /// What was forgotten.
@@ -27,7 +27,8 @@ pub(super) fn sweep(
     now: UnixNanos,
 ) -> Result<Swept, Error> {
     let before = now.0.saturating_sub(nanos(limits.retention));
-    let expired = expire(db, ids, before)?;
+    let after = now.0.saturating_add(nanos(limits.retention));
+    let expired = expire(db, ids, before, after)?;
     let evicted = if pages(db)?.bytes() > limits.max_size { evict(db, ids, limits)? } else { 0 };
     let pages = pages(db)?;
     if pages.bytes() > limits.max_size || pages.free > SLACK_PAGES.max(pages.all / 4) {
@@ -36,16 +37,18 @@ pub(super) fn sweep(
     Ok(Swept { expired, evicted })
 }
 
-fn expire(db: &mut Connection, ids: &mut SeriesIds, before: i64) -> Result<u64, Error> {
+/// Forgets what arrived before or after these: nothing can have arrived far in the future but
+/// while the clock was wrong, and would stand in the way until then.
+fn expire(db: &mut Connection, ids: &mut SeriesIds, before: i64, after: i64) -> Result<u64, Error> {
     let mut expired = 0;
     for _ in 0..STEPS {
         // Ids ascend with arrival, so only the beginning of the table has to be looked at.
         let last: Option<i64> = db
             .prepare_cached(
                 "SELECT max(id) FROM (SELECT id, arrived FROM points ORDER BY id LIMIT ?1)
-                 WHERE arrived < ?2",
+                 WHERE arrived < ?2 OR arrived > ?3",
             )?
-            .query_row(params![STEP, before], |row| row.get(0))?;
+            .query_row(params![STEP, before, after], |row| row.get(0))?;
         let Some(last) = last else { break };
         expired += forget_up_to(db, ids, last)?;
     }
@@ -73,7 +76,7 @@ fn end_of_oldest(db: &Connection) -> Result<Option<i64>, Error> {
 }
 
 fn forget_up_to(db: &mut Connection, ids: &mut SeriesIds, last: i64) -> Result<u64, Error> {
-    let transaction = db.transaction()?;
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut count = 0;
     let mut touched = BTreeSet::new();
     {
@@ -195,6 +198,19 @@ mod tests {
         // The series that was forgotten can come back.
         writer.write(&body("old", 0..2), at(62), at(62)).unwrap();
         assert_eq!(counts(dir.path()), (5, 2));
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_does_not_keep_points_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { retention: Duration::from_secs(60), max_size: 1 << 30 };
+        let mut writer = Writer::new(dir.path(), limits);
+        let far = 100 * 365 * 86_400;
+        writer.write(&body("a", 0..6_000), at(far), at(far)).unwrap();
+        writer.write(&body("b", 0..5), at(0), at(0)).unwrap();
+        assert_eq!(counts(dir.path()), (5, 1));
+        writer.sweep(at(61)).unwrap();
+        assert_eq!(counts(dir.path()), (0, 0));
     }
 
     #[test]

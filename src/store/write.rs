@@ -5,7 +5,7 @@ use super::sweep::{self, Swept};
 use super::{Error, Limits, schema};
 use hashbrown::HashMap;
 use protocols::{Batch, UnixNanos};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::path::PathBuf;
 
 /// The one who writes. Every method blocks.
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Writer {
     data_dir: PathBuf,
     limits: Limits,
-    /// `None` until the first payload, and after the file was set aside.
+    /// `None` until there is something to do, and after the file was set aside.
     open: Option<Open>,
 }
 
@@ -36,11 +36,13 @@ pub struct Written {
 struct Open {
     db: Connection,
     series: SeriesIds,
+    /// Changes when somebody else has written, who may have taken series away.
+    version: i64,
     scratch: Batch,
 }
 
 impl Writer {
-    /// A writer for the store in `data_dir`, which it opens with the first payload.
+    /// A writer for the store in `data_dir`, which it opens when there is something to do.
     pub fn new(data_dir: impl Into<PathBuf>, limits: Limits) -> Self {
         Self { data_dir: data_dir.into(), limits, open: None }
     }
@@ -108,7 +110,7 @@ impl Writer {
             }
             other => other?,
         };
-        Ok(Open { db, series: SeriesIds::default(), scratch: Batch::new() })
+        Ok(Open { db, series: SeriesIds::default(), version: 0, scratch: Batch::new() })
     }
 
     fn set_aside(&self, error: &Error) -> Result<(), Error> {
@@ -124,8 +126,12 @@ impl Writer {
 
 impl Open {
     fn write(&mut self, body: &[u8], born: UnixNanos, now: UnixNanos) -> Result<Written, Error> {
-        let Self { db, series, scratch } = self;
-        let transaction = db.transaction()?;
+        let Self { db, series, version, scratch } = self;
+        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found = transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        if std::mem::replace(version, found) != found {
+            series.clear();
+        }
         let mut written = Written::default();
         for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let Some(row) = row::read(line, born, scratch) else {
@@ -324,6 +330,23 @@ mod tests {
         let end = [line("z", i64::MAX, 1.0), line("z", i64::MAX, 2.0)].concat();
         let written = writer.write(end.as_bytes(), NOW, NOW).unwrap();
         assert_eq!((written.stored, written.crowded), (1, 1));
+    }
+
+    #[test]
+    fn two_writers_do_not_mix_up_series() {
+        // As it happens for a moment when a reload shortens the retention.
+        let dir = tempfile::tempdir().unwrap();
+        let [mut old, mut new] = [3600, 1].map(|secs| {
+            Writer::new(dir.path(), Limits { retention: Duration::from_secs(secs), ..LIMITS })
+        });
+        let later = UnixNanos(NOW.0 + 5_000_000_000);
+        old.write(line("a", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        new.sweep(later).unwrap();
+        new.write(line("b", 1, 1.0).as_bytes(), later, later).unwrap();
+        old.write(line("a", 2, 1.0).as_bytes(), later, later).unwrap();
+        let rows = rows(dir.path());
+        let rows: Vec<_> = rows.iter().map(|(name, time, _)| (name.as_str(), *time)).collect();
+        assert_eq!(rows, [("a", 2), ("b", 1)]);
     }
 
     #[test]
