@@ -12,12 +12,14 @@
 //! line is logged now and then.
 
 mod datagram;
+mod grammar;
 mod http;
 mod intake;
 mod opentsdb;
 mod statsd;
 mod stream;
 
+pub use grammar::parse_alone;
 pub use intake::Context;
 
 use crate::books::ListenerBook;

@@ -1,13 +1,14 @@
 //! What every receiving task works with: the listener it belongs to, and its own batch.
 
-use super::{Config, Dialect};
+use super::Config;
+use super::grammar::Grammar;
 use crate::books::ListenerBook;
-use crate::clock::{Clock, nanos};
+use crate::clock::Clock;
 use crate::log_limit::{self, LogLimit};
 use crate::net::Peer;
 use crate::route::Router;
+use protocols::Batch;
 use protocols::timestamp::TimeRange;
-use protocols::{Batch, ParseError, UnixNanos, statsd};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub struct Context {
     end: CancellationToken,
     tasks: TaskTracker,
     log: Arc<LogLimit>,
+    pub(super) grammar: Arc<Grammar>,
 }
 
 impl Context {
@@ -52,9 +54,10 @@ impl Context {
         tasks: TaskTracker,
     ) -> Self {
         let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
+        let grammar = Arc::new(Grammar::new(config));
         let (config, log) = (Arc::new(config.clone()), Arc::default());
         let listener = name.into();
-        Self { listener, config, router, book, clock, stop, connections, end, tasks, log }
+        Self { listener, config, router, book, clock, stop, connections, end, tasks, log, grammar }
     }
 
     /// The same for a task that runs beside others.
@@ -72,12 +75,7 @@ impl Context {
 
     /// A batch of one's own.
     pub(super) fn intake(&self) -> Intake {
-        Intake {
-            router: self.router.clone(),
-            context: self.clone(),
-            batch: Batch::new(),
-            dialects: dialects(self.config.dialects.as_deref()),
-        }
+        Intake { router: self.router.clone(), context: self.clone(), batch: Batch::new() }
     }
 
     /// Counts something refused, and now and then logs it with `example`.
@@ -110,14 +108,7 @@ impl Context {
 
     /// The times that points may have just now.
     pub(super) fn times(&self) -> TimeRange {
-        let Some(window) = self.config.time_window else { return TimeRange::ALL };
-        let now = self.clock.now().0;
-        let past = window.past.map(|past| now.saturating_sub(nanos(past.0)));
-        let future = window.future.map(|future| now.saturating_add(nanos(future.0)));
-        TimeRange {
-            earliest: past.map_or(TimeRange::ALL.earliest, UnixNanos),
-            latest: future.map_or(TimeRange::ALL.latest, UnixNanos),
-        }
+        self.grammar.times(self.clock.now())
     }
 }
 
@@ -146,7 +137,6 @@ pub(super) struct Intake {
     pub(super) context: Context,
     pub(super) batch: Batch,
     router: Router,
-    dialects: statsd::Dialects,
 }
 
 impl Intake {
@@ -164,41 +154,10 @@ impl Intake {
 
     /// Takes a line of statsd into the batch, or counts why not.
     pub(super) fn statsd_line(&mut self, line: &[u8], times: &TimeRange, peer: Who<'_>) {
-        if let Err(reason) = self.parse_statsd(line, times) {
-            self.context.refuse(reason.label(), 1, line, peer);
+        let Self { context, batch, .. } = self;
+        match context.grammar.statsd(line, times, batch) {
+            Ok(unknown) => context.book.noticed.add("unknown_field", u64::from(unknown)),
+            Err(reason) => context.refuse(reason.label(), 1, line, peer),
         }
-    }
-
-    fn parse_statsd(&mut self, line: &[u8], times: &TimeRange) -> Result<(), ParseError> {
-        let limits = self.context.config.limits;
-        if line.len() > limits.line.bytes() {
-            return Err(ParseError::LineTooLong);
-        }
-        let (mark, before) = (self.batch.mark(), self.batch.len());
-        let tags = statsd::Limits { tags: limits.tags as usize };
-        match statsd::parse_line(line, &self.dialects, &tags, &mut self.batch)? {
-            statsd::Line::Points(parsed) => {
-                let unknown = u64::from(parsed.unknown_fields);
-                self.context.book.noticed.add("unknown_field", unknown);
-            }
-            statsd::Line::Event | statsd::Line::ServiceCheck => {
-                return Err(ParseError::UnsupportedEvent);
-            }
-        }
-        // The points of one line have one time.
-        let time = self.batch.point(before).and_then(|point| point.time);
-        times.check(time).inspect_err(|_| self.batch.rollback(mark))
-    }
-}
-
-fn dialects(configured: Option<&[Dialect]>) -> statsd::Dialects {
-    let Some(configured) = configured else { return statsd::Dialects::default() };
-    let has = |dialect| configured.contains(&dialect);
-    statsd::Dialects {
-        dogstatsd: has(Dialect::Dogstatsd),
-        influxdb: has(Dialect::Influxdb),
-        graphite: has(Dialect::Graphite),
-        signalfx: has(Dialect::Signalfx),
-        librato: has(Dialect::Librato),
     }
 }

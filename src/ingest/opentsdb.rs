@@ -8,11 +8,10 @@
 //! Metrics: `unknown_command`, `line_too_long`, the reasons of `put`, noticed `reply_dropped`.
 
 use super::http;
-use super::intake::Context;
 use super::stream::{Connection, Desk, Speak};
 use protocols::ParseError;
 use protocols::frame::Frame;
-use protocols::opentsdb::{self, Command, PutOptions};
+use protocols::opentsdb::{self, Command};
 use std::ops::ControlFlow;
 use tokio::time::timeout;
 
@@ -22,11 +21,7 @@ pub(super) async fn serve(connection: Connection, app: axum::Router) {
         Some(head) if head.first().is_some_and(u8::is_ascii_uppercase) => {
             http::serve(connection, head, app).await;
         }
-        Some(head) => {
-            let context = &connection.presence.context;
-            let telnet = Telnet::new(context);
-            connection.lines(&head, telnet).await;
-        }
+        Some(head) => connection.lines(&head, Telnet).await,
         None => {}
     }
 }
@@ -63,24 +58,7 @@ async fn head(connection: &Connection) -> Option<Vec<u8>> {
     Some(head)
 }
 
-struct Telnet {
-    strict: bool,
-    tags: usize,
-}
-
-impl Telnet {
-    fn new(context: &Context) -> Self {
-        Self { strict: context.config.strict, tags: context.config.limits.tags as usize }
-    }
-
-    fn put(&self, line: &[u8], desk: &mut Desk) {
-        let options = PutOptions { strict: self.strict, tags: self.tags, times: desk.times };
-        if let Err(error) = opentsdb::parse_put(line, &options, &mut desk.intake.batch) {
-            desk.refuse(error.reason.label(), line);
-            desk.reply(|out| opentsdb::reply_put_error(&error, out));
-        }
-    }
-}
+struct Telnet;
 
 impl Speak for Telnet {
     fn take(&mut self, frame: Frame<'_>, desk: &mut Desk) -> ControlFlow<()> {
@@ -93,7 +71,7 @@ impl Speak for Telnet {
         let line = opentsdb::strip_negotiation(line);
         match opentsdb::command(line) {
             Command::Blank => {}
-            Command::Put => self.put(line, desk),
+            Command::Put => put(line, desk),
             Command::Version => {
                 desk.reply(|out| opentsdb::reply_version(env!("CARGO_PKG_VERSION"), out));
             }
@@ -113,6 +91,14 @@ impl Speak for Telnet {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+fn put(line: &[u8], desk: &mut Desk) {
+    let options = desk.intake.context.grammar.put_options(desk.times);
+    if let Err(error) = opentsdb::parse_put(line, &options, &mut desk.intake.batch) {
+        desk.refuse(error.reason.label(), line);
+        desk.reply(|out| opentsdb::reply_put_error(&error, out));
     }
 }
 

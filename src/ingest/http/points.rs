@@ -114,6 +114,5 @@ fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
 }
 
 fn limits(web: &Web) -> json::Limits {
-    let tags = web.config.limits.tags as usize;
-    json::Limits { tags, times: web.times(), ..json::Limits::default() }
+    web.grammar.json_limits(web.times())
 }

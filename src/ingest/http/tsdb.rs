@@ -14,7 +14,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocols::json::Answer;
-use protocols::opentsdb::{self, AnswerMode, PutOptions};
+use protocols::opentsdb::{self, AnswerMode};
 use serde_json::{Value, json};
 
 /// Only putting, for the listener of our own API.
@@ -57,11 +57,7 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
         return Err(Refusal::overloaded());
     }
     let bytes = body::read(request, web).await?;
-    let options = PutOptions {
-        strict: web.config.strict,
-        tags: web.config.limits.tags as usize,
-        times: web.times(),
-    };
+    let options = web.grammar.put_options(web.times());
     let refusals = match opentsdb::parse_body(&bytes, &options, &mut intake.batch) {
         Ok(refusals) => refusals,
         Err(error) => {
