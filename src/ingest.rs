@@ -20,13 +20,13 @@ mod statsd;
 mod stream;
 
 pub use grammar::parse_alone;
-pub use intake::Context;
 
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::net::{Acceptor, BindAddr, Bound, Socket, Wanted};
 use crate::route::Router;
 use crate::units::{Size, Span};
+use intake::Context;
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;

@@ -7,8 +7,11 @@
 pub mod accept;
 pub mod bind;
 pub mod http;
+mod socket;
+mod socket_file;
 pub mod sockets;
 
 pub use accept::{Acceptor, Peer, RETRY_AFTER, Stream};
 pub use bind::{BindAddr, Transport};
-pub use sockets::{BindError, Bound, Socket, Sockets, Wanted};
+pub use socket::Socket;
+pub use sockets::{BindError, Bound, Sockets, Wanted};

@@ -6,8 +6,8 @@
 //!
 //! Every refusal is `{"error":{"code":…,"message":…}}` and is counted: `not_found`,
 //! `wrong_method`, `unsupported_encoding`, `unsupported_type`, `body_too_large`,
-//! `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`, `overloaded`, and the
-//! reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
+//! `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`, `not_http`,
+//! `overloaded`, and the reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
 
 mod answer;
 mod body;
@@ -53,6 +53,7 @@ pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
         match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {
             Ended::Closed => return,
             Ended::Idle => return context.book.noticed.add("idle_timeout", 1),
+            Ended::NotHttp => "not_http",
             Ended::SlowHeader => "header_timeout",
             Ended::SlowRequest => "request_timeout",
         };

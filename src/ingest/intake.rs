@@ -19,19 +19,19 @@ use tracing::warn;
 
 /// A listener as its tasks see it; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub(super) struct Context {
     /// The listener's name.
-    pub listener: Arc<str>,
+    pub(super) listener: Arc<str>,
     /// Its section.
-    pub config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     /// Where batches go; a task clones it.
-    pub router: Router,
+    pub(super) router: Router,
     /// What is counted; outlives the listener.
-    pub book: Arc<ListenerBook>,
+    pub(super) book: Arc<ListenerBook>,
     /// The present time.
-    pub clock: Clock,
+    pub(super) clock: Clock,
     /// Cancelled when the listener is to finish.
-    pub stop: CancellationToken,
+    pub(super) stop: CancellationToken,
     /// One permit for each connection.
     pub(super) connections: Arc<Semaphore>,
     /// Cancelled when it is to end at once.

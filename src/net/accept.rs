@@ -2,7 +2,7 @@
 //!
 //! Limits on how many there are, and how long they last, are the caller's.
 
-use super::sockets::Socket;
+use super::socket::Socket;
 use nix::sys::socket::{MsgFlags, recv};
 use std::fmt;
 use std::io;

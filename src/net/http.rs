@@ -45,6 +45,8 @@ pub struct Timeouts {
 pub enum Ended {
     /// By either side, in order or in a reset.
     Closed,
+    /// What came was no HTTP, and was answered 400.
+    NotHttp,
     /// Silent for too long.
     Idle,
     /// A head that did not come to its end.
@@ -85,19 +87,21 @@ where
         .serve_connection(io, service);
     let mut late = pin!(overdue(phase.subscribe(), timeouts));
     let mut stopping = false;
-    loop {
+    let ended = loop {
         tokio::select! {
-            // An error is the client's: a reset, or no HTTP at all, which hyper has answered.
-            _ = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break,
+            served = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break match served {
+                Err(error) if error.is_parse() => Ended::NotHttp,
+                _ => Ended::Closed,
+            },
             ended = &mut late => return ended,
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
         }
-    }
+    };
     linger(connection.into_parts().io.into_inner().stream).await;
-    Ended::Closed
+    ended
 }
 
 /// Where a connection is, and since when.
@@ -336,6 +340,14 @@ mod tests {
             client.send(&"x".repeat(1000)).await;
         }
         assert!(client.read_to("no need to read").await.starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_http_is_answered_and_told() {
+        let mut client = connect();
+        client.send("put a.b 1700000000 1 host=x\r\n\r\n").await;
+        assert!(client.read_to("\r\n\r\n").await.starts_with("HTTP/1.1 400"));
+        assert_eq!(client.ended().await.0, Ended::NotHttp);
     }
 
     #[tokio::test(start_paused = true)]

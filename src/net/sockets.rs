@@ -10,24 +10,16 @@
 //! program would share it. Only our own sockets are joined (`SO_REUSEPORT`, set afterwards):
 //! those of one address when `sockets` asks for several, and an old one that overlaps a new
 //! one (`0.0.0.0:8125` becoming `127.0.0.1:8125`) until it is let go.
-//!
-//! Unix sockets: a file that nobody listens on is replaced; the file's mode is 0666, because
-//! statsd clients run as anybody (protect it by its directory); it is removed at the end,
-//! unless another program has replaced it meanwhile.
 
 use super::bind::{BindAddr, Spot, Transport, WithoutIpv6};
+use super::socket::{Socket, lacks_ipv6};
+use super::socket_file::SocketFile;
 use crate::units::Size;
-use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Protocol, SockAddr, Type};
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tracing::info;
 
 /// All sockets that are bound.
@@ -62,19 +54,6 @@ pub struct Bound {
     pub address: String,
     /// The socket, non-blocking.
     pub socket: Socket,
-}
-
-/// A bound socket of one sort or another.
-#[derive(Debug)]
-pub enum Socket {
-    /// UDP, with the kernel's count of lost datagrams as last seen by any of its readers.
-    Udp(UdpSocket, Arc<AtomicU32>),
-    /// TCP.
-    Tcp(TcpListener),
-    /// Datagrams in the file system.
-    Unixgram(UnixDatagram),
-    /// Streams in the file system.
-    Unix(UnixListener),
 }
 
 /// Why a listener cannot have an address.
@@ -180,7 +159,7 @@ impl<'a> Round<'a> {
             return held.share(want);
         }
         let held = match want.address.path() {
-            Some(path) => Held::file(want, path)?,
+            Some(path) => Held::file(&want.address, path)?,
             None => self.network(want, key)?,
         };
         let bound = held.share(want)?;
@@ -227,7 +206,7 @@ impl<'a> Round<'a> {
 
     fn open(&self, want: &Wanted, key: &Key, address: SocketAddr) -> io::Result<Held> {
         let transport = want.address.transport();
-        match open(transport, address, false) {
+        match Held::network(transport, address, false) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 let ours: Vec<_> = self.joinable(key, address.port()).collect();
                 if ours.is_empty() {
@@ -236,7 +215,7 @@ impl<'a> Round<'a> {
                 for held in &ours {
                     held.join()?;
                 }
-                open(transport, address, true)
+                Held::network(transport, address, true)
             }
             opened => opened,
         }
@@ -292,193 +271,47 @@ impl Wanted {
 }
 
 impl Held {
-    fn file(want: &Wanted, path: &Path) -> io::Result<Self> {
-        clear_stale(path)?;
-        let socket = match want.address.transport() {
-            Transport::Unixgram => Socket::Unixgram(UnixDatagram::bind(path)?),
-            _ => Socket::Unix(UnixListener::bind(path)?),
-        };
-        let file = SocketFile::new(path)?;
-        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-        socket.set_nonblocking()?;
-        Ok(Self { socket: Some(socket), name: want.address.to_string(), _file: Some(file) })
+    fn network(transport: Transport, address: SocketAddr, join: bool) -> io::Result<Self> {
+        let socket = Socket::open(transport, address, join)?;
+        let local = socket.local_address().unwrap_or(address);
+        Ok(Self { socket: Some(socket), name: format!("{transport}://{local}"), _file: None })
+    }
+
+    fn file(address: &BindAddr, path: &Path) -> io::Result<Self> {
+        SocketFile::make_way(path)?;
+        let socket = Socket::open_file(address.transport(), path)?;
+        let file = SocketFile::open_to_all(path)?;
+        Ok(Self { socket: Some(socket), name: address.to_string(), _file: Some(file) })
     }
 
     fn share(&self, want: &Wanted) -> io::Result<Option<Bound>> {
         let Some(socket) = &self.socket else { return Ok(None) };
-        let socket = socket.try_clone()?;
-        socket.ask_buffer(want, &self.name)?;
-        Ok(Some(Bound { listener: want.listener.clone(), address: self.name.clone(), socket }))
+        let bound = Bound {
+            listener: want.listener.clone(),
+            address: self.name.clone(),
+            socket: socket.try_clone()?,
+        };
+        if let Some((asked, given)) = bound.socket.ask_buffer(want.receive_buffer)? {
+            let hint = if given < asked { "raise net.core.rmem_max to get more" } else { "" };
+            let Bound { listener, address, .. } = &bound;
+            info!(%listener, address, asked, given, hint, "receive buffer");
+        }
+        Ok(Some(bound))
     }
 
     fn port(&self) -> Option<u16> {
-        match self.socket.as_ref()? {
-            Socket::Udp(socket, _) => socket.local_addr().ok(),
-            Socket::Tcp(listener) => listener.local_addr().ok(),
-            Socket::Unixgram(_) | Socket::Unix(_) => None,
-        }
-        .map(|address| address.port())
+        Some(self.socket.as_ref()?.local_address()?.port())
     }
 
     fn join(&self) -> io::Result<()> {
-        match &self.socket {
-            Some(Socket::Udp(socket, _)) => socket2::SockRef::from(socket).set_reuse_port(true),
-            Some(Socket::Tcp(listener)) => socket2::SockRef::from(listener).set_reuse_port(true),
-            _ => Ok(()),
-        }
+        self.socket.as_ref().map_or(Ok(()), Socket::join)
     }
 }
-
-impl Socket {
-    fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Udp(socket, seen) => Self::Udp(socket.try_clone()?, Arc::clone(seen)),
-            Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
-            Self::Unixgram(socket) => Self::Unixgram(socket.try_clone()?),
-            Self::Unix(listener) => Self::Unix(listener.try_clone()?),
-        })
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Udp(socket, _) => socket.set_nonblocking(true),
-            Self::Tcp(listener) => listener.set_nonblocking(true),
-            Self::Unixgram(socket) => socket.set_nonblocking(true),
-            Self::Unix(listener) => listener.set_nonblocking(true),
-        }
-    }
-
-    /// Asks for the receive buffer, and says what the kernel gave.
-    fn ask_buffer(&self, want: &Wanted, address: &str) -> io::Result<()> {
-        let socket = match self {
-            Self::Udp(socket, _) => socket2::SockRef::from(socket),
-            Self::Unixgram(socket) => socket2::SockRef::from(socket),
-            Self::Tcp(_) | Self::Unix(_) => return Ok(()),
-        };
-        let asked = want.receive_buffer.unwrap_or(RECEIVE_BUFFER).bytes();
-        // The kernel doubles what it is asked for and shows the doubled number.
-        if socket.recv_buffer_size()? / 2 == asked {
-            return Ok(());
-        }
-        socket.set_recv_buffer_size(asked)?;
-        let given = socket.recv_buffer_size()? / 2;
-        let hint = if given < asked { "raise net.core.rmem_max to get more" } else { "" };
-        info!(listener = %want.listener, address, asked, given, hint, "receive buffer");
-        Ok(())
-    }
-}
-
-fn open(transport: Transport, address: SocketAddr, join: bool) -> io::Result<Held> {
-    let (kind, protocol) = match transport {
-        Transport::Udp => (Type::DGRAM, Protocol::UDP),
-        _ => (Type::STREAM, Protocol::TCP),
-    };
-    let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(protocol))?;
-    if address.is_ipv6() {
-        let both = address.ip().is_unspecified();
-        socket.set_only_v6(!both)?;
-    }
-    socket.set_reuse_port(join)?;
-    if transport == Transport::Tcp {
-        // Connections of an earlier run that linger in TIME_WAIT do not count as in use.
-        socket.set_reuse_address(true)?;
-    }
-    socket.bind(&SockAddr::from(address))?;
-    if transport == Transport::Tcp {
-        socket.listen(BACKLOG)?;
-    }
-    socket.set_nonblocking(true)?;
-    let socket = match transport {
-        Transport::Udp => {
-            setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(io::Error::from)?;
-            Socket::Udp(socket.into(), Arc::default())
-        }
-        _ => Socket::Tcp(socket.into()),
-    };
-    let local = match &socket {
-        Socket::Udp(socket, _) => socket.local_addr()?,
-        Socket::Tcp(listener) => listener.local_addr()?,
-        Socket::Unixgram(_) | Socket::Unix(_) => address,
-    };
-    Ok(Held { socket: Some(socket), name: format!("{transport}://{local}"), _file: None })
-}
-
-fn lacks_ipv6(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(nix::errno::Errno::from_raw);
-    matches!(code, Some(nix::errno::Errno::EAFNOSUPPORT | nix::errno::Errno::EADDRNOTAVAIL))
-}
-
-/// Removes a socket file that nobody listens on.
-fn clear_stale(path: &Path) -> io::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::other("there is a file of another sort, which is left alone"));
-    }
-    let streams = UnixStream::connect(path).map(drop);
-    let datagrams = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
-    match (streams, datagrams) {
-        (Err(streams), Err(datagrams)) if refused(&streams) && refused(&datagrams) => {
-            fs::remove_file(path)
-        }
-        _ => Err(io::Error::from(ErrorKind::AddrInUse)),
-    }
-}
-
-fn refused(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::ConnectionRefused
-}
-
-/// A socket's file, gone when this is.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), inode: fs::symlink_metadata(path)?.ino() })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
-        if ours {
-            // Too late to tell anyone; the next start removes a stale file.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl Socket {
-    /// Adds what the kernel has lost since any reader of this socket last looked; answers
-    /// that difference. The kernel's number has 32 bits and wraps.
-    pub(crate) fn lost_since(seen: &AtomicU32, now: u32) -> u64 {
-        let before = seen.load(Relaxed);
-        let delta = now.wrapping_sub(before);
-        if delta == 0 || delta > u32::MAX / 2 {
-            return 0; // An older number than another reader has already seen.
-        }
-        match seen.compare_exchange(before, now, Relaxed, Relaxed) {
-            Ok(_) => u64::from(delta),
-            Err(_) => Self::lost_since(seen, now),
-        }
-    }
-}
-
-/// Holds about a second of small datagrams at a million a second's tenth; the kernel's usual
-/// 208 KiB holds a few hundred.
-const RECEIVE_BUFFER: Size = Size::mib(4);
-
-/// Connections that wait to be accepted; the kernel's `somaxconn` caps it.
-const BACKLOG: i32 = 1024;
-
-const SOCKET_MODE: u32 = 0o666;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, UdpSocket};
 
     fn wanted(listener: &str, address: &str) -> Wanted {
         Wanted {
@@ -601,41 +434,5 @@ mod tests {
         let ports: Vec<_> = bound.iter().map(|bound| port(&bound.address)).collect();
         assert!(bound[0].address.starts_with("udp://127.0.0.1:"));
         assert!(ports.iter().all(|other| *other == ports[0]));
-    }
-
-    #[test]
-    fn a_stale_socket_file_is_replaced_and_removed_at_the_end() {
-        let directory = tempfile::tempdir().unwrap();
-        for scheme in ["unix", "unixgram"] {
-            let path = directory.path().join(format!("{scheme}.sock"));
-            let address = format!("{scheme}://{}", path.display());
-            drop(UnixDatagram::bind(&path).unwrap());
-            assert!(path.exists());
-            let mut sockets = Sockets::new();
-            let bound = sockets.bind_all(&[wanted("a", &address)]).unwrap();
-            assert_eq!(bound[0].address, address);
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
-            assert!(Sockets::new().bind_all(&[wanted("b", &address)]).is_err(), "in use");
-            drop(sockets);
-            assert!(!path.exists(), "{scheme}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("data");
-        fs::write(&path, "precious").unwrap();
-        let address = format!("unix://{}", path.display());
-        assert!(Sockets::new().bind_all(&[wanted("a", &address)]).is_err());
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-    }
-
-    #[test]
-    fn lost_datagrams_are_told_once_and_may_wrap() {
-        let seen = AtomicU32::new(u32::MAX - 1);
-        let told: Vec<_> =
-            [u32::MAX, u32::MAX, 3, 1, 3, 10].map(|now| Socket::lost_since(&seen, now)).into();
-        assert_eq!(told, [1, 0, 4, 0, 0, 7]);
     }
 }
