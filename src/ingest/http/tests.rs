@@ -55,6 +55,27 @@ fn zlib(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// A frame of one raw block, as RFC 8878 writes it.
+fn zstd(text: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(text.len()).expect("a short text");
+    let block = (u32::from(len) << 3 | 1).to_le_bytes();
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, len];
+    frame.extend(&block[..3]);
+    frame.extend(text);
+    frame
+}
+
+/// A frame of 512 blocks that each repeat a blank 128 Ki times: 64 MiB in 2 KiB.
+fn zstd_bomb() -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38];
+    for index in 0..512_u32 {
+        let block = ((128_u32 << 10) << 3 | 1 << 1 | u32::from(index == 511)).to_le_bytes();
+        frame.extend(&block[..3]);
+        frame.push(b' ');
+    }
+    frame
+}
+
 const GZIP: &str = "Content-Encoding: gzip\r\n";
 const ONE: &[u8] = br#"[{"name":"a","value":1}]"#;
 
@@ -75,6 +96,7 @@ async fn points_are_taken_in_every_form() {
         ("POST /v1/points", GZIP, &gzip(two)),
         ("POST /v1/points", "Content-Encoding: GZip\r\n", &gzip(two)),
         ("POST /v1/points", "Content-Encoding: deflate\r\n", &zlib(two)),
+        ("POST /v1/points", "Content-Encoding: zstd\r\n", &zstd(two)),
     ] {
         let before = rig.book.received.get();
         let answer = ask(&rig, request, headers, body).await;
@@ -318,11 +340,14 @@ async fn small_bodies_that_unfold_are_refused() {
     let blanks = vec![b' '; 64 << 20];
     let (gzip, zlib) = (gzip(&blanks), zlib(&blanks));
     drop(blanks);
-    let zstd = "Content-Encoding: deflate\r\n";
-    for _ in 0..4 {
-        assert_eq!(ask(&rig, "POST /api/put", GZIP, &gzip).await.status, 413);
-        assert_eq!(ask(&rig, "POST /v1/points", zstd, &zlib).await.status, 413);
+    for (coding, bomb) in [("gzip", gzip), ("deflate", zlib), ("zstd", zstd_bomb())] {
+        assert!(bomb.len() < 1 << 20, "small enough to be let in");
+        let coding = format!("Content-Encoding: {coding}\r\n");
+        for path in ["POST /api/put", "POST /v1/points"] {
+            assert_eq!(ask(&rig, path, &coding, &bomb).await.status, 413, "{coding}");
+        }
     }
+    assert_eq!(rig.rejected(), [("body_too_large", 6)]);
     assert_eq!(rig.book.received_bytes.get(), 0);
     assert_eq!(ask(&rig, "POST /v1/points", "", ONE).await.status, 204);
 }
