@@ -1,0 +1,111 @@
+//! Lines over TCP: statsd, or OpenTSDB's `put`.
+//!
+//! Each connection sends blocks of its own share of the series, flat out unless a rate is asked
+//! for, and hears out what the server says to the end: answers are refusals in both protocols.
+
+use crate::mix::{Block, Form, share};
+use crate::pace::Pace;
+use crate::report::Sent;
+use anyhow::{Result, anyhow};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What to offer.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    pub form: Form,
+    pub names: u64,
+    pub connections: u64,
+    /// Lines a second over all connections; none is flat out.
+    pub rate: Option<f64>,
+    pub seconds: f64,
+}
+
+/// Sends over all connections at once.
+pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
+    let per_connection = offer.rate.map(|rate| rate / offer.connections as f64);
+    let pace = Pace::new(per_connection, Duration::from_secs_f64(offer.seconds));
+    in_parallel(offer.connections, |connection| {
+        let blocks = blocks(offer, connection);
+        send_blocks(to, blocks, pace)
+    })
+}
+
+/// Runs one sender for each connection and adds up what they sent.
+pub fn in_parallel(connections: u64, send: impl Fn(u64) -> Result<Sent> + Sync) -> Result<Sent> {
+    thread::scope(|scope| {
+        let send = &send;
+        let senders: Vec<_> =
+            (0..connections).map(|connection| scope.spawn(move || send(connection))).collect();
+        let all = senders.into_iter().map(|sender| {
+            sender.join().map_err(|_| anyhow!("a sender ended by a bug of its own"))?
+        });
+        all.sum()
+    })
+}
+
+/// The time that points are given, which moves on with every block.
+pub fn now_milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn blocks(offer: Offer, connection: u64) -> Vec<Block> {
+    share(offer.names, connection, offer.connections)
+        .chunks(LINES)
+        .map(|series| Block::lines(offer.form, series))
+        .collect()
+}
+
+fn send_blocks(to: SocketAddr, mut blocks: Vec<Block>, pace: Pace) -> Result<Sent> {
+    let mut stream = TcpStream::connect(to)?;
+    let answers = stream.try_clone()?;
+    answers.set_read_timeout(Some(PATIENCE))?;
+    let listener = thread::spawn(move || count_lines(answers));
+    let mut sent = Sent { counter_sum: Some(0), ..Sent::default() };
+    let mut stamp = now_milliseconds();
+    'time: loop {
+        for block in &mut blocks {
+            if pace.is_over() {
+                break 'time;
+            }
+            pace.wait(sent.points);
+            block.stamp(stamp);
+            stream.write_all(&block.bytes)?;
+            sent.add(block);
+        }
+        stamp += 1;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    sent.seconds = pace.elapsed().as_secs_f64();
+    sent.refused = listener.join().map_err(|_| anyhow!("the ear of a sender ended by a bug"))??;
+    Ok(sent)
+}
+
+/// Lines until the server closes, or says nothing for a while after we are done.
+fn count_lines(stream: TcpStream) -> Result<u64> {
+    let mut answers = BufReader::new(stream);
+    let mut line = Vec::new();
+    let mut count = 0;
+    loop {
+        line.clear();
+        match answers.read_until(b'\n', &mut line) {
+            Ok(0) => return Ok(count),
+            Ok(_) => count += 1,
+            Err(error) if is_timeout(error.kind()) => return Ok(count),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Lines of a block: about 100 kB, so that calls of the kernel do not count.
+const LINES: usize = 1250;
+
+/// How long a server may be silent before it is taken for one that never closes.
+const PATIENCE: Duration = Duration::from_secs(5);
