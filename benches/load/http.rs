@@ -92,7 +92,7 @@ struct Answer {
 
 impl Connection {
     fn open(to: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(to)?;
+        let stream = TcpStream::connect(to).with_context(|| format!("cannot connect to {to}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self(BufReader::new(stream)))

@@ -9,21 +9,28 @@
 
 mod address;
 mod bare;
+mod compare;
 mod cpu;
+mod gateway;
 mod http;
 mod kernel;
 mod mix;
 mod pace;
 mod report;
+mod search;
+mod server;
 mod statsd;
 mod tcp;
+mod trial;
 
 use address::Address;
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use mix::Form;
 use report::Sent;
+use std::path::PathBuf;
 use std::time::Duration;
+use trial::{Bench, Load, Subject};
 
 #[derive(Parser)]
 #[command(name = "load", about = "Offers load whose totals can be checked")]
@@ -45,6 +52,10 @@ enum Command {
     Http(HttpArguments),
     /// Receives and counts, and nothing else: the floor under every gateway
     Bare(BareArguments),
+    /// Compares the gateway with the floor, load by load, and checks its ledger
+    Compare(CompareArguments),
+    /// Finds the highest rate of datagrams that loses nothing, of the floor and of the gateway
+    Search(SearchArguments),
 }
 
 #[derive(Args)]
@@ -117,6 +128,44 @@ struct BareArguments {
     deadline: f64,
 }
 
+#[derive(Args)]
+struct CompareArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    gateway: PathBuf,
+    /// One short round: a smoke test, too short for figures
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, which take turns; the table shows their medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// How long each load is offered
+    #[arg(long, default_value_t = 2.5)]
+    seconds: f64,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    names: u64,
+    /// Lines a second at one line a datagram
+    #[arg(long, default_value = "300k/s", value_parser = pace::parse_rate)]
+    pack1_rate: f64,
+    /// Lines a second at 25 lines a datagram
+    #[arg(long, default_value = "1.5M/s", value_parser = pace::parse_rate)]
+    pack25_rate: f64,
+    /// Leave out the gateway with its embedded store
+    #[arg(long)]
+    no_store: bool,
+}
+
+#[derive(Args)]
+struct SearchArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    gateway: PathBuf,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    names: u64,
+}
+
 /// How many series, for how long.
 #[derive(Args)]
 struct Extent {
@@ -137,6 +186,12 @@ fn main() -> Result<()> {
         Command::Bare(BareArguments { listen, idle, deadline }) => {
             let [idle, deadline] = [idle, deadline].map(Duration::from_secs_f64);
             report::print(&bare::receive(&listen, idle, deadline)?, json)
+        }
+        Command::Compare(arguments) => compare(arguments, json),
+        Command::Search(SearchArguments { gateway, names }) => {
+            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
+            let subjects = [Subject::Bare, Subject::Blackhole];
+            report::print(&search::search(&bench, &[(1, 100e3), (25, 500e3)], &subjects)?, json)
         }
     }
 }
@@ -185,5 +240,29 @@ fn send_http(arguments: &HttpArguments) -> Result<Sent> {
     http::send(*socket, path, offer)
 }
 
-/// What any receiver on this planet takes: UDP has no "flat out" that is worth a measurement.
+fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
+    let CompareArguments { gateway, quick, names, pack1_rate, pack25_rate, .. } = arguments;
+    let (rounds, seconds) = if quick { (1, 0.7) } else { (arguments.rounds, arguments.seconds) };
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+    let loads = [
+        Load::Datagrams { pack: 1, rate: pack1_rate },
+        Load::Datagrams { pack: 25, rate: pack25_rate },
+        Load::Put,
+        Load::Points,
+        Load::ApiPut,
+    ];
+    let gateways: &[Subject] = if arguments.no_store {
+        &[Subject::Blackhole]
+    } else {
+        &[Subject::Blackhole, Subject::Store]
+    };
+    let comparison = compare::compare(&bench, &loads, gateways, rounds)?;
+    report::print(&comparison, json)?;
+    if !comparison.is_exact() {
+        bail!("the books do not tell of every point that was sent");
+    }
+    Ok(())
+}
+
+/// Modest: over UDP "flat out" would only measure what is lost.
 const DATAGRAM_RATE: f64 = 100_000.0;

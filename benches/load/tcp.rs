@@ -6,7 +6,7 @@
 use crate::mix::{Block, Form, share};
 use crate::pace::Pace;
 use crate::report::Sent;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
@@ -60,7 +60,7 @@ fn blocks(offer: Offer, connection: u64) -> Vec<Block> {
 }
 
 fn send_blocks(to: SocketAddr, mut blocks: Vec<Block>, pace: Pace) -> Result<Sent> {
-    let mut stream = TcpStream::connect(to)?;
+    let mut stream = TcpStream::connect(to).with_context(|| format!("cannot connect to {to}"))?;
     let answers = stream.try_clone()?;
     answers.set_read_timeout(Some(PATIENCE))?;
     let listener = thread::spawn(move || count_lines(answers));

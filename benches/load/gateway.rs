@@ -1,0 +1,121 @@
+//! The gateway as a server under test: its configuration, and what its ledger says.
+
+use crate::cpu::Cpus;
+use crate::http;
+use crate::pace::rest;
+use crate::server::Server;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What became of the points that were sent to one listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    pub received: u64,
+    /// Lines and items that were refused.
+    pub rejected: u64,
+    /// Datagrams that the kernel dropped for want of room, as the receiver counted them.
+    pub kernel_dropped: u64,
+}
+
+impl Arrived {
+    /// Points that are told of, when a datagram holds `pack` of them.
+    pub const fn told(&self, pack: u64) -> u64 {
+        self.received + self.rejected + self.kernel_dropped * pack
+    }
+}
+
+/// Starts it with all its listeners on free ports and one backend of this kind.
+pub fn start(binary: &Path, kind: &str, directory: &Path, cpus: Cpus) -> Result<Server> {
+    let config = directory.join("pointsman.toml");
+    fs::write(&config, configuration(kind))?;
+    let mut command = Command::new(binary);
+    command.args(["run", "--log-format", "json", "--config"]).arg(config);
+    command.arg("--data-dir").arg(directory.join("data"));
+    command.env_remove("POINTSMAN_DATA").env_remove("STATE_DIRECTORY");
+    Server::start(&mut command, directory, cpus)
+}
+
+/// Reads the ledger until it tells of every point sent, or of nothing new.
+pub fn settle(server: &Server, listener: &str, sent: u64, pack: u64) -> Result<Arrived> {
+    let admin = server.address("admin", "tcp")?;
+    let mut arrived = Arrived::default();
+    let mut changed = Instant::now();
+    while arrived.told(pack) < sent && changed.elapsed() < PATIENCE {
+        let ledger = http::get_json(admin, "/v1/ledger")?;
+        let now = arrived_at(&ledger, listener)
+            .with_context(|| format!("the ledger does not know {listener}: {ledger}"))?;
+        if now != arrived {
+            arrived = now;
+            changed = Instant::now();
+        }
+        rest(GLANCE);
+    }
+    Ok(arrived)
+}
+
+fn arrived_at(ledger: &Value, listener: &str) -> Option<Arrived> {
+    let book = ledger.get("listeners")?.get(listener)?;
+    let reasons = book.get("rejected")?.as_object()?;
+    Some(Arrived {
+        received: book.get("received")?.as_u64()?,
+        rejected: reasons.values().filter_map(Value::as_u64).sum(),
+        kernel_dropped: book.get("kernel_dropped")?.as_u64()?,
+    })
+}
+
+fn configuration(kind: &str) -> String {
+    format!(
+        r#"
+[admin]
+bind = "127.0.0.1:0"
+
+[listeners.statsd]
+protocol = "statsd"
+bind = ["udp://127.0.0.1:0"]
+
+[listeners.tsdb]
+protocol = "opentsdb"
+bind = ["tcp://127.0.0.1:0"]
+
+[listeners.api]
+protocol = "http"
+bind = ["tcp://127.0.0.1:0"]
+
+[backends.sink]
+kind = "{kind}"
+aggregate = true
+flush = "10s"
+
+[[routes]]
+name = "all"
+to = ["sink"]
+"#
+    )
+}
+
+/// How long the books may stand still before they are taken as final.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Seldom enough not to show in the CPU time.
+const GLANCE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_ledger_tells_what_arrived() {
+        let ledger = json!({ "listeners": { "statsd": {
+            "received": 90, "rejected": { "unknown_kind": 2, "bad_value": 3 }, "kernel_dropped": 1,
+        } } });
+        let arrived = arrived_at(&ledger, "statsd").unwrap();
+        assert_eq!(arrived, Arrived { received: 90, rejected: 5, kernel_dropped: 1 });
+        assert_eq!(arrived.told(5), 100);
+        assert_eq!(arrived_at(&ledger, "tsdb"), None);
+    }
+}
