@@ -44,7 +44,7 @@ pub fn search(bench: &Bench, packs: &[(u64, f64)], subjects: &[Subject]) -> Resu
                 receiver: subject,
                 lossless: rate,
                 sender_limited: found.sender_limited,
-                cpu_per_million: found.trial.as_ref().map_or(f64::NAN, Trial::per_million),
+                cpu_per_million: found.trial.as_ref().map_or(f64::NAN, |trial| trial.per_million()),
                 others: found.trial.as_ref().map_or(0.0, |trial| trial.others),
             });
         }
