@@ -61,7 +61,7 @@ pub struct Trial {
     /// Cores that neither the server nor the generator used, but somebody else.
     pub others: f64,
     /// Lines of a datagram.
-    pack: u64,
+    pub pack: u64,
 }
 
 impl Trial {
