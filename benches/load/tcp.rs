@@ -28,8 +28,9 @@ pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
     let per_connection = offer.rate.map(|rate| rate / offer.connections as f64);
     let pace = Pace::new(per_connection, Duration::from_secs_f64(offer.seconds));
     in_parallel(offer.connections, |connection| {
-        let blocks = blocks(offer, connection);
-        send_blocks(to, blocks, pace)
+        let counter_sum = matches!(offer.form, Form::Statsd { .. }).then_some(0);
+        let sent = Sent { counter_sum, ..Sent::default() };
+        send_blocks(to, blocks(offer, connection), pace, sent)
     })
 }
 
@@ -59,12 +60,12 @@ fn blocks(offer: Offer, connection: u64) -> Vec<Block> {
         .collect()
 }
 
-fn send_blocks(to: SocketAddr, mut blocks: Vec<Block>, pace: Pace) -> Result<Sent> {
+/// Adds what it sends to `sent`.
+fn send_blocks(to: SocketAddr, mut blocks: Vec<Block>, pace: Pace, mut sent: Sent) -> Result<Sent> {
     let mut stream = TcpStream::connect(to).with_context(|| format!("cannot connect to {to}"))?;
     let answers = stream.try_clone()?;
     answers.set_read_timeout(Some(PATIENCE))?;
     let listener = thread::spawn(move || count_lines(answers));
-    let mut sent = Sent { counter_sum: Some(0), ..Sent::default() };
     let mut stamp = now_milliseconds();
     'time: loop {
         for block in &mut blocks {
