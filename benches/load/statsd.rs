@@ -153,4 +153,29 @@ mod tests {
         check(5, 5, 4, 0);
         check(9, 11, 1, 2);
     }
+
+    /// What is said to be sent is what a socket receives.
+    #[test]
+    fn totals_are_those_of_the_receiver() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // Few enough for any receive buffer, and not a whole number of rounds.
+        let offer =
+            Offer { names: 30, pack: 4, tags: false, rate: 400_000.0, seconds: 0.001, gso: 32 };
+        let sent = send(socket.local_addr().unwrap(), offer).unwrap();
+
+        let mut buffer = [0; 2048];
+        let received: Vec<String> = std::iter::from_fn(|| {
+            let length = socket.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..length].to_vec()).unwrap())
+        })
+        .collect();
+        let lines: Vec<&str> = received.iter().flat_map(|datagram| datagram.lines()).collect();
+        let counters = lines.iter().filter_map(|line| line.strip_suffix("|c"));
+        let values = counters.map(|line| line.rsplit_once(':').unwrap().1);
+        assert_eq!(sent.datagrams, Some(100));
+        assert_eq!(received.len(), 100);
+        assert_eq!(lines.len() as u64, sent.points);
+        assert_eq!(Some(values.map(|value| value.parse::<u64>().unwrap()).sum()), sent.counter_sum);
+    }
 }

@@ -110,3 +110,38 @@ const LINES: usize = 1250;
 
 /// How long a server may be silent before it is taken for one that never closes.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// What is said to be sent is what a server reads, and its answers are counted.
+    #[test]
+    fn totals_are_those_of_the_receiver() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let streams: Vec<_> = listener.incoming().take(2).map(Result::unwrap).collect();
+            let readers =
+                streams.into_iter().map(|stream| thread::spawn(|| read_and_grumble(stream)));
+            let readers: Vec<_> = readers.collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
+        });
+        let (form, names) = (Form::Statsd { tags: false }, 100);
+        let offer = Offer { form, names, connections: 2, rate: Some(100_000.0), seconds: 0.02 };
+        let sent = send(to, offer).unwrap();
+        assert_eq!(server.join().unwrap(), sent.points);
+        assert_eq!(sent.points % 50, 0, "whole blocks");
+        assert!(sent.points > 0);
+        assert_eq!(sent.refused, 2);
+    }
+
+    fn read_and_grumble(mut stream: TcpStream) -> u64 {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        stream.write_all(b"no such metric\n").unwrap();
+        text.lines().count() as u64
+    }
+}
