@@ -1,6 +1,7 @@
 //! Backends: an encoder that is pure and a shipper that alone knows the remote peer.
 //!
-//! Adding one: a file `backend/<kind>.rs` with its `Config`, a variant here, an arm in `build`.
+//! Adding one: a file `backend/<kind>.rs` with its `Config`, a variant here, an arm in
+//! [`Config::encoder`] and one in [`Config::shipper`].
 
 pub mod blackhole;
 pub mod influxdb;
@@ -8,10 +9,14 @@ pub mod statsd;
 pub mod stdout;
 pub mod store;
 
+use crate::books::BackendBook;
+use crate::clock::Clock;
 use bytes::Bytes;
-use protocols::UnixNanos;
+use protocols::{Encode, UnixNanos, jsonl};
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Encoded points on their way to one backend. The queue that holds it does not know what it is.
@@ -95,4 +100,57 @@ impl Config {
             Self::Blackhole(_) => "blackhole",
         }
     }
+
+    /// What turns points into the bytes of this backend.
+    pub fn encoder(&self) -> Box<dyn Encode> {
+        match self {
+            Self::Statsd(config) => Box::new(config.encoder()),
+            Self::Influxdb(config) => Box::new(config.encoder()),
+            Self::Store(_) | Self::Stdout(_) | Self::Blackhole(_) => {
+                Box::new(jsonl::Encoder::new())
+            }
+        }
+    }
+
+    /// What takes them there. Must be called inside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which setting cannot be used.
+    pub fn shipper(&self, place: &Place<'_>) -> Result<Box<dyn Ship>, String> {
+        let book = || Arc::clone(place.book);
+        Ok(match self {
+            Self::Statsd(config) => Box::new(statsd::Shipper::new(config, book())?),
+            Self::Influxdb(config) => Box::new(influxdb::Shipper::new(config)?),
+            Self::Store(config) => {
+                Box::new(store::Shipper::new(place.data_dir, config, place.clock, book()))
+            }
+            Self::Stdout(_) => {
+                Box::new(stdout::Shipper::new().map_err(|error| format!("stdout: {error}"))?)
+            }
+            Self::Blackhole(_) => Box::new(blackhole::Shipper),
+        })
+    }
+
+    /// Where it sends to, for people; never a secret.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Statsd(config) => config.address.clone(),
+            Self::Influxdb(config) => config.url.clone(),
+            Self::Store(_) => "under the data directory".to_owned(),
+            Self::Stdout(_) => "standard output".to_owned(),
+            Self::Blackhole(_) => "nowhere".to_owned(),
+        }
+    }
+}
+
+/// What a shipper finds around it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Where the embedded store lives.
+    pub data_dir: &'a Path,
+    /// The present time.
+    pub clock: Clock,
+    /// The backend's book.
+    pub book: &'a Arc<BackendBook>,
 }

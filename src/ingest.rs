@@ -1,9 +1,38 @@
 //! Ingesters: sockets in, batches of points out to the router.
 //!
-//! Each is an `async fn run`, started by one `match`; none knows a lane or a backend.
+//! ```text
+//! datagrams ─► lines ─┐
+//! streams ───► lines ─┼─► Intake: parse, count, batch ─► Router::submit
+//! HTTP ──────► body ──┘
+//! ```
+//!
+//! One task for each socket and one for each connection; each has its own router and batch,
+//! and none ever waits for a backend. [`spawn`] starts them by one `match`; none knows a lane
+//! or a backend. What is refused is counted in the listener's book under its reason, and a
+//! line is logged now and then.
 
+mod datagram;
+mod grammar;
+mod http;
+mod intake;
+mod opentsdb;
+mod statsd;
+mod stream;
+
+pub use grammar::parse_alone;
+pub use intake::Context;
+
+use crate::books::ListenerBook;
+use crate::clock::Clock;
+use crate::net::{Acceptor, BindAddr, Bound, Socket, Wanted};
+use crate::route::Router;
 use crate::units::{Size, Span};
 use serde::Deserialize;
+use std::io;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::info;
 
 /// One listener's section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -123,3 +152,102 @@ pub enum Ack {
     #[default]
     Accepted,
 }
+
+impl Config {
+    /// The addresses of the listener called `name`, as the pool of sockets wants them.
+    ///
+    /// # Errors
+    ///
+    /// The first entry of `bind` that is no address, and why.
+    pub fn wanted(&self, name: &str) -> Result<Vec<Wanted>, String> {
+        let one = |text: &String| {
+            let address = text.parse::<BindAddr>().map_err(|error| error.to_string())?;
+            Ok(Wanted {
+                listener: name.into(),
+                key: format!("listeners.{name}.bind"),
+                address,
+                receive_buffer: self.receive_buffer,
+                sockets: self.sockets.unwrap_or(1),
+            })
+        };
+        self.bind.iter().map(one).collect()
+    }
+}
+
+/// A running listener.
+///
+/// Dropping it ends its tasks at once; [`stop`](Self::stop) lets them finish.
+#[derive(Debug)]
+pub struct Listener {
+    stop: CancellationToken,
+    end: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Starts a listener on its sockets.
+///
+/// # Errors
+///
+/// What the runtime says to a socket, or that a protocol does not go with it.
+pub fn spawn(
+    name: &str,
+    config: &Config,
+    sockets: Vec<Bound>,
+    router: Router,
+    book: Arc<ListenerBook>,
+    clock: Clock,
+) -> io::Result<Listener> {
+    let (stop, end) = (CancellationToken::new(), CancellationToken::new());
+    let listener = Listener { stop: stop.clone(), end: end.clone(), tasks: TaskTracker::new() };
+    let tasks = listener.tasks.clone();
+    let context = Context::new(name, config, router, book, clock, stop, end, tasks);
+    for (worker, bound) in sockets.into_iter().enumerate() {
+        let address = bound.address.clone();
+        start(&context.for_worker(worker), bound)?;
+        info!(listener = name, address, "listening");
+    }
+    Ok(listener)
+}
+
+impl Listener {
+    /// Takes no more connections, processes what has been received, ends what is open. The
+    /// caller sets the deadline: dropping this future ends the rest at once.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.end.cancel();
+    }
+}
+
+fn start(context: &Context, bound: Bound) -> io::Result<()> {
+    match (bound.socket, context.config.protocol) {
+        (Socket::Udp(socket, lost), Protocol::Statsd) => {
+            let sock = datagram::Datagrams::udp(socket, lost)?;
+            context.run(datagram::run(sock, context.clone()));
+        }
+        (Socket::Unixgram(socket), Protocol::Statsd) => {
+            let sock = datagram::Datagrams::unix(socket)?;
+            context.run(datagram::run(sock, context.clone()));
+        }
+        (socket @ (Socket::Tcp(_) | Socket::Unix(_)), _) => {
+            if let Some(acceptor) = Acceptor::new(socket)? {
+                context.run(stream::run(acceptor, context.clone()));
+            }
+        }
+        (Socket::Udp(..) | Socket::Unixgram(_), protocol) => {
+            let text = format!("{} is not spoken in datagrams", protocol.name());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

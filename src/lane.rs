@@ -4,9 +4,60 @@
 //! Router ─► Front ─┬─► windows (aggregated in place) ─┐ edge
 //!                  └─► inbox (flat batches) ──────────┴─► shaper ─► queue ─► shipper ─► backend
 //! ```
+//!
+//! A [`Lane`] is what the routing table holds. When its last clone is gone, the lane drains:
+//! the shaper writes the last window and ends, the shippers empty the queue and end. There is
+//! no other stop signal but [`Running::abandon`], for a deadline.
+//!
+//! What must survive a change of settings (open windows, gauges, the queue, the book) is the
+//! [`State`] of the backend's *name*. A lane that is spawned on a state takes windows and queue
+//! over from the one before.
+//!
+//! Modules in reading order: [`settings`] and [`series`]; taking in, [`front`], [`windows`],
+//! [`table`], [`roster`], [`aggregate`]; giving out, [`edges`], [`layout`], [`timers`],
+//! [`shaper`], [`distinct`]; delivering, [`queue`], [`shipper`], [`retry`], [`quiet`].
 
+mod aggregate;
+mod distinct;
+mod edges;
+mod front;
+mod layout;
+mod queue;
+mod quiet;
+mod retry;
+mod roster;
+mod series;
+mod settings;
+mod shaper;
+mod shipper;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod windows;
+
+pub use edges::window_end;
+pub use front::Front;
+pub use layout::{folds, rows_of};
+pub use series::series_hash;
+pub use settings::Settings;
+
+use crate::backend::Ship;
+use crate::books::BackendBook;
+use crate::clock::{Clock, nanos};
 use crate::units::{Size, Span};
+use protocols::{Encode, UnixNanos};
+use queue::Queue;
+use quiet::Quiet;
 use serde::Deserialize;
+use shaper::{Parcel, Shaper};
+use shipper::Shipper;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use windows::Windows;
 
 /// The keys that every backend shares, whatever its kind.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -121,3 +172,233 @@ impl<'de> Deserialize<'de> for ExpireAfter {
         Span::parse(&text).map(Self::After).map_err(serde::de::Error::custom)
     }
 }
+
+/// A handle to a lane, held by routing tables. The lane ends when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Lane(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    settings: Arc<Settings>,
+    state: Arc<State>,
+    inbox: mpsc::Sender<Parcel>,
+}
+
+impl Lane {
+    /// The backend's name.
+    pub fn name(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    /// The backend's book.
+    pub fn book(&self) -> &Arc<BackendBook> {
+        &self.0.state.book
+    }
+
+    /// Whether clients are to be told to come back later: `when_full` is `refuse` and the
+    /// queue is full (but for the room that what is on its way may need).
+    pub fn refusing(&self) -> bool {
+        let Handle { settings, state, .. } = &*self.0;
+        settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
+    }
+
+    /// Whether windows aggregate statsd kinds.
+    pub fn aggregates(&self) -> bool {
+        self.0.settings.aggregate
+    }
+
+    /// A receiving task's hold on the lane for one batch, received at that time.
+    pub fn front(&self, worker: usize, received: UnixNanos) -> Front<'_> {
+        Front::new(&self.0, worker, received)
+    }
+}
+
+impl Handle {
+    /// Says once a minute that there are too many series, and what one of them begins with.
+    #[cold]
+    fn warn_of_series(&self, name: &str, now: UnixNanos) {
+        if !self.state.quiet.may_say("series_limit", now) {
+            return;
+        }
+        let (backend, max_series) = (&self.settings.name, self.settings.max_series);
+        let prefix: String = name.chars().take(NAME_SAMPLE).collect();
+        tracing::warn!(%backend, max_series, %prefix, "more series than max_series; new ones are dropped");
+    }
+}
+
+/// What belongs to a backend's name and outlives changes of its settings.
+#[derive(Debug)]
+pub struct State {
+    book: Arc<BackendBook>,
+    windows: Arc<Windows>,
+    queue: Queue,
+    /// Emptied batches, to be filled again by fronts.
+    spare: Mutex<Vec<protocols::Batch>>,
+    /// The largest payload that the backend can be trusted to take.
+    learnt: AtomicUsize,
+    /// Whether the log's last word was that the backend takes no points.
+    ill: AtomicBool,
+    quiet: Quiet,
+    owner: Mutex<Owner>,
+}
+
+/// The youngest lane on a state.
+#[derive(Debug, Default)]
+struct Owner {
+    lane: u64,
+    handed_over: CancellationToken,
+}
+
+impl State {
+    /// Nothing held yet; the windows are shared in so many parts.
+    pub fn new(book: Arc<BackendBook>, shards: usize) -> Arc<Self> {
+        Arc::new(Self {
+            windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
+            queue: Queue::new(Arc::clone(&book)),
+            spare: Mutex::default(),
+            learnt: AtomicUsize::new(usize::MAX),
+            ill: AtomicBool::new(false),
+            quiet: Quiet::default(),
+            owner: Mutex::default(),
+            book,
+        })
+    }
+
+    /// Makes a new lane the owner of windows and queue; the one before lets go of them.
+    fn adopt(&self) -> (u64, CancellationToken) {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        owner.handed_over.cancel();
+        *owner = Owner { lane: owner.lane + 1, handed_over: CancellationToken::new() };
+        self.learnt.store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
+        (owner.lane, owner.handed_over.clone())
+    }
+
+    fn spare(&self) -> protocols::Batch {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, mut batch: protocols::Batch) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if batch.bytes() <= SPARE_BYTES && spare.len() < INBOX {
+            batch.clear();
+            spare.push(batch);
+        }
+    }
+}
+
+/// Starts a lane with one shipper.
+pub fn spawn(
+    settings: Settings,
+    state: Arc<State>,
+    encode: Box<dyn Encode>,
+    ship: Box<dyn Ship>,
+    clock: Clock,
+) -> (Lane, Running) {
+    spawn_many(settings, state, encode, vec![ship], clock)
+}
+
+/// Starts a lane with several shippers, whose attempts run side by side and out of order.
+pub fn spawn_many(
+    settings: Settings,
+    state: Arc<State>,
+    encode: Box<dyn Encode>,
+    ships: Vec<Box<dyn Ship>>,
+    clock: Clock,
+) -> (Lane, Running) {
+    let settings = Arc::new(settings);
+    let (lane, handed_over) = state.adopt();
+    state.windows.align(clock.now(), nanos(settings.flush));
+    let (inbox, parcels) = mpsc::channel(INBOX);
+    let shaping = Shaping::new(&state);
+    let shaper = Shaper::new(
+        Arc::clone(&settings),
+        Arc::clone(&state),
+        encode,
+        parcels,
+        clock,
+        handed_over.clone(),
+    );
+    let mut tasks = vec![tokio::spawn(async move {
+        shaper.run().await;
+        drop(shaping);
+    })];
+    tasks.extend(ships.into_iter().map(|ship| {
+        let (settings, state) = (Arc::clone(&settings), Arc::clone(&state));
+        let handed_over = handed_over.clone();
+        let shipper = Shipper { settings, state, ship, clock, lane, handed_over };
+        tokio::spawn(shipper.run())
+    }));
+    let running = Running { tasks, handed_over, state: Arc::clone(&state) };
+    (Lane(Arc::new(Handle { settings, state, inbox })), running)
+}
+
+/// Keeps shippers from ending as long as a shaper may still push.
+struct Shaping(Arc<State>);
+
+impl Shaping {
+    fn new(state: &Arc<State>) -> Self {
+        state.queue.join();
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Shaping {
+    fn drop(&mut self) {
+        self.0.queue.leave();
+    }
+}
+
+/// The tasks of a lane, for whoever has to see them end.
+#[derive(Debug)]
+pub struct Running {
+    tasks: Vec<JoinHandle<()>>,
+    handed_over: CancellationToken,
+    state: Arc<State>,
+}
+
+impl Running {
+    /// Leaves windows and queue to a successor on the same [`State`]: this lane writes what is
+    /// in its inbox and ends, without closing its window; its shippers end after the present
+    /// attempt at the latest. Spawning the successor does the same.
+    pub fn hand_over(&self) {
+        self.handed_over.cancel();
+    }
+
+    /// Waits until the lane has ended, which it does when all its handles are gone and, unless
+    /// it was handed over, the queue is empty. May be cancelled and called again.
+    pub async fn drained(&mut self) {
+        while let Some(task) = self.tasks.first_mut() {
+            if let Err(error) = task.await
+                && error.is_panic()
+            {
+                tracing::error!("a task of a lane died: {error}");
+            }
+            self.tasks.remove(0);
+        }
+    }
+
+    /// Stops at once. What is still held is counted as dropped, `shutdown`; answers how many
+    /// points that were. What a successor has taken over is left alone.
+    pub async fn abandon(&mut self) -> u64 {
+        let before = self.lost();
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.drained().await;
+        if !self.handed_over.is_cancelled() {
+            drop(self.state.windows.end(UnixNanos(0), &Expire::default()));
+            self.state.book.dropped.add("shutdown", self.state.queue.abandon());
+        }
+        self.lost() - before
+    }
+
+    fn lost(&self) -> u64 {
+        let counts = self.state.book.dropped.counts();
+        counts.iter().find(|(reason, _)| *reason == "shutdown").map_or(0, |(_, count)| *count)
+    }
+}
+
+/// How many batches may be on their way to a shaper.
+const INBOX: usize = 64;
+/// A batch that grew beyond this is freed instead of filled again.
+const SPARE_BYTES: usize = 1 << 20;
+/// How much of a name goes into a log line.
+const NAME_SAMPLE: usize = 32;

@@ -6,9 +6,11 @@
 
 pub mod pattern;
 pub mod rewrite;
+pub mod router;
 pub mod rules;
 pub mod test;
 
+pub use router::{Router, Submitted, Table, Tables};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use crate::ingest::Protocol;
@@ -61,7 +63,7 @@ pub struct Match {
 
 /// A text or a list of texts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
 pub enum OneOrMany {
     /// One.
     One(String),

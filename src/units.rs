@@ -1,6 +1,6 @@
 //! Durations (`"10s"`), sizes (`"64MiB"`) and secrets as a configuration writes them.
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::time::Duration;
 
@@ -120,13 +120,28 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_str(Text("a duration such as \"10s\"", Self::parse))
     }
 }
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_str(Text("a size such as \"64MiB\"", Self::parse))
+    }
+}
+
+/// What is expected, and how it is read.
+struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
+
+impl<T> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.1)(text).map_err(E::custom)
     }
 }
 

@@ -276,7 +276,8 @@ impl PointWriter<'_> {
         self.batch.tags.push(TagSpan { key, value });
     }
 
-    fn append_field(&mut self, key: &str, value: FieldValue<'_>) {
+    /// Adds a column whose key is known to be new, without looking through the others.
+    pub(crate) fn append_field(&mut self, key: &str, value: FieldValue<'_>) {
         let key = self.batch.append(key);
         let value = self.slot(value);
         self.batch.fields.push(FieldSpan { key, value });

@@ -17,9 +17,10 @@ pub fn parse_finite(text: &str) -> Option<f64> {
 
 /// Writes a finite number without an exponent, which many statsd servers cannot read.
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
-    if value == value.trunc() && value.abs() < INTEGERS_END {
-        #[allow(clippy::cast_possible_truncation)] // Whole and small, as was just asked.
-        return write_integer(out, value as i64, value.is_sign_negative());
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // Then it is not whole.
+    let whole = value as i64;
+    if whole as f64 == value && value.abs() < INTEGERS_END {
+        return write_integer(out, whole, value.is_sign_negative());
     }
     let mut buffer = ryu::Buffer::new();
     let text = buffer.format(value);

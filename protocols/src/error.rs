@@ -67,7 +67,7 @@ reasons! {
         UnknownType => "unknown_type", "the type is none of counter, gauge, timer, set, histogram, distribution";
         ColumnMismatch => "column_mismatch", "a row has not as many cells as there are columns";
         UnsupportedEvent => "unsupported_event", "events and service checks have no backend";
-        BodyTooLarge => "body_too_large", "the points of the body take more memory than the listener allows";
+        BodyTooLarge => "body_too_large", "the rows of the body repeat more names and tags than the listener takes";
         TooManyFields => "too_many_fields", "there are more fields than the listener takes";
     }
 }

@@ -40,6 +40,7 @@ pub use refusals::{ItemError, Refusals};
 
 use crate::batch::Batch;
 use crate::error::ParseError;
+use crate::timestamp::TimeRange;
 use body::{Text, each_element, each_item, each_member};
 use draft::Draft;
 use refusals::Refusal;
@@ -54,17 +55,19 @@ pub struct Limits {
     pub tags: usize,
     /// The most fields of a point.
     pub fields: usize,
-    /// The most memory that the points of one body take. Columns are named once for all rows
-    /// of a series, so that a small body can unfold to a large batch.
-    pub bytes: usize,
+    /// The most bytes that the names and tags of a body's series come to when each row
+    /// repeats them. They are written once for all rows, so that without this limit a small
+    /// body could unfold to any size.
+    pub unfolded: usize,
+    /// The times that points may have.
+    pub times: TimeRange,
 }
 
 impl Default for Limits {
-    /// 64 tags as every listener; 256 fields, since looking for repeated ones costs their
-    /// square; and 256 MiB, since honest points take about nine times the bytes of their JSON,
-    /// and a body has up to 16 MiB.
+    /// 64 tags as every listener; 1024 fields, since wide tables have some hundred columns;
+    /// and 256 MiB, sixteen times the largest body.
     fn default() -> Self {
-        Self { tags: 64, fields: 256, bytes: 256 << 20 }
+        Self { tags: 64, fields: 1024, unfolded: 256 << 20, times: TimeRange::ALL }
     }
 }
 
@@ -195,8 +198,8 @@ fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
 
 /// Reads item after item of one body, and keeps the books.
 struct Reader<'a, 'o> {
-    /// The size of `out` from which on nothing more is written.
-    ceiling: usize,
+    /// How many of [`Limits::unfolded`] are left.
+    unfolded_left: usize,
     draft: Draft<'a>,
     outcome: Outcome<'a>,
     out: &'o mut Batch,
@@ -204,8 +207,8 @@ struct Reader<'a, 'o> {
 
 impl<'a, 'o> Reader<'a, 'o> {
     fn new(limits: Limits, out: &'o mut Batch) -> Self {
-        let ceiling = out.bytes().saturating_add(limits.bytes);
-        Self { ceiling, draft: Draft::new(limits), outcome: Outcome::default(), out }
+        let unfolded_left = limits.unfolded;
+        Self { unfolded_left, draft: Draft::new(limits), outcome: Outcome::default(), out }
     }
 
     fn item(&mut self, index: usize, item: &'a RawValue) {
@@ -225,9 +228,6 @@ impl<'a, 'o> Reader<'a, 'o> {
     }
 
     fn write(&mut self) -> Result<(), Refusal> {
-        if self.out.bytes() >= self.ceiling {
-            return Err(ParseError::BodyTooLarge.into());
-        }
         self.draft.write(self.out)?;
         self.outcome.accepted += 1;
         Ok(())
@@ -268,11 +268,21 @@ impl<'a, 'o> Reader<'a, 'o> {
         rows: &'a RawValue,
     ) -> Result<(), Refusal> {
         let columns = column_names(columns, self.draft.limits)?;
+        let repeated = self.draft.bytes() + columns.iter().map(|name| name.len()).sum::<usize>();
+        let mut place = 0;
         each_element(rows.get(), |row| {
-            let result = self.row(&columns, row);
-            self.refuse(index, item, result);
+            let result = self.unfold(repeated).and_then(|()| self.row(&columns, row));
+            self.refuse(index, item, result.map_err(|refusal| refusal.in_row(place)));
+            place += 1;
         })
         .map_err(|_| ParseError::InvalidJson.into())
+    }
+
+    /// Pays for what one more row repeats.
+    fn unfold(&mut self, repeated: usize) -> Result<(), Refusal> {
+        let left = self.unfolded_left.checked_sub(repeated);
+        self.unfolded_left = left.ok_or(ParseError::BodyTooLarge)?;
+        Ok(())
     }
 
     fn row(&mut self, columns: &[Cow<'a, str>], row: &'a RawValue) -> Result<(), Refusal> {
@@ -284,7 +294,7 @@ impl<'a, 'o> Reader<'a, 'o> {
         let mut columns = columns.iter();
         let mut fit = true;
         elements(row, |cell| match columns.next() {
-            Some(column) => take_cell(draft, column, cell),
+            Some(column) => take_cell(draft, column.clone(), cell),
             None => {
                 fit = false;
                 Ok(())
@@ -334,13 +344,13 @@ fn take<'a>(
 
 fn take_cell<'a>(
     draft: &mut Draft<'a>,
-    column: &Cow<'a, str>,
+    column: Cow<'a, str>,
     cell: &'a RawValue,
 ) -> Result<(), Refusal> {
-    match &**column {
+    match &*column {
         "time" => draft.timed(&Scalar::of(cell)?),
         "sequence_number" => Ok(()),
-        _ => draft.column(column.clone(), Scalar::of(cell)?),
+        _ => draft.column(column, Scalar::of(cell)?),
     }
 }
 

@@ -204,6 +204,40 @@ const SECS_PER_DAY: i64 = 86_400;
 /// days, and the 477 leap days of the years 1 to 1969.
 const DAYS_TO_1970: i64 = 1970 * 365 + 477;
 
+/// The times that a listener takes; usually a window around now, made anew for each batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The earliest.
+    pub earliest: UnixNanos,
+    /// The latest.
+    pub latest: UnixNanos,
+}
+
+impl TimeRange {
+    /// Every time.
+    pub const ALL: Self = Self { earliest: UnixNanos(i64::MIN), latest: UnixNanos(i64::MAX) };
+
+    /// Refuses a time outside the range. No time means now, and is inside.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError::TimestampOutOfRange`].
+    pub fn check(&self, time: Option<UnixNanos>) -> Result<(), ParseError> {
+        match time {
+            Some(time) if time < self.earliest || time > self.latest => {
+                Err(ParseError::TimestampOutOfRange)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for TimeRange {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,5 +375,22 @@ mod tests {
         ];
         refuses(text, InvalidTimestamp, &invalid);
         refuses(text, TimestampOutOfRange, &["2263-01-01T00:00:00Z", "0001-01-01T00:00:00Z"]);
+    }
+
+    #[test]
+    fn a_range_holds_its_ends_and_now() {
+        let range = TimeRange { earliest: UnixNanos(10), latest: UnixNanos(20) };
+        for (time, inside) in [
+            (None, true),
+            (Some(10), true),
+            (Some(20), true),
+            (Some(9), false),
+            (Some(21), false),
+            (Some(i64::MIN), false),
+        ] {
+            let time = time.map(UnixNanos);
+            assert_eq!(range.check(time).is_ok(), inside, "{time:?}");
+            assert_eq!(TimeRange::ALL.check(time), Ok(()));
+        }
     }
 }

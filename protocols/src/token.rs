@@ -60,8 +60,9 @@ pub(crate) fn has_control(text: &str) -> bool {
     control || (high && text.chars().any(char::is_control))
 }
 
+/// What remains always lies in `text`, even when it is empty: nom measures by addresses.
 fn cut(text: &str, at: Option<usize>) -> (&str, &str) {
-    let (before, rest) = at.and_then(|at| text.split_at_checked(at)).unwrap_or((text, ""));
+    let (before, rest) = text.split_at_checked(at.unwrap_or(text.len())).unwrap_or((text, ""));
     (rest, before)
 }
 

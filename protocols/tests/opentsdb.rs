@@ -136,7 +136,7 @@ proptest! {
         let before = (batch.len(), batch.bytes());
         let mut reply = Vec::new();
         let _ = command(strip_negotiation(&line));
-        match parse_put(&line, &PutOptions { strict, tags }, &mut batch) {
+        match parse_put(&line, &PutOptions { strict, tags, ..PutOptions::default() }, &mut batch) {
             Ok(()) => prop_assert_eq!(batch.len(), before.0 + 1),
             Err(error) => {
                 prop_assert_eq!((batch.len(), batch.bytes()), before);

@@ -10,6 +10,7 @@ mod request;
 use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::units::Secret;
 use answer::Answer;
+use protocols::influxdb as line;
 use request::Request;
 use reqwest::StatusCode;
 use serde::Deserialize;
@@ -76,6 +77,20 @@ pub enum Integers {
     Float,
     /// As integers where the input said an integer.
     Keep,
+}
+
+impl Config {
+    /// What writes the line protocol.
+    pub fn encoder(&self) -> line::Encoder {
+        line::Encoder::new(line::EncoderOptions {
+            integers: match self.integers {
+                Integers::Float => line::Integers::Float,
+                Integers::Keep => line::Integers::Keep,
+            },
+            // 1.x refuses the suffix `u` unless it was built for it.
+            unsigned: self.api != Api::V1,
+        })
+    }
 }
 
 /// Ships payloads to one InfluxDB.

@@ -15,7 +15,7 @@ use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
 use crate::units::{Size, Span};
 use address::Address;
-use protocols::statsd::packets;
+use protocols::statsd::{self, packets};
 use resolve::Resolved;
 use serde::Deserialize;
 use std::io::{self, ErrorKind};
@@ -52,6 +52,24 @@ pub enum TagDialect {
     Graphite,
     /// Tags are left out.
     None,
+}
+
+impl Config {
+    /// What writes the lines. One that fits in no datagram is refused as it is written.
+    pub fn encoder(&self) -> statsd::Encoder {
+        let dialect = match self.tags {
+            TagDialect::Dogstatsd => statsd::TagDialect::Dogstatsd,
+            TagDialect::Influxdb => statsd::TagDialect::Influxdb,
+            TagDialect::Graphite => statsd::TagDialect::Graphite,
+            TagDialect::None => statsd::TagDialect::None,
+        };
+        let datagrams = self.address.parse::<Address>().is_ok_and(|address| address.is_datagram());
+        statsd::Encoder::new(dialect, if datagrams { self.max_payload() } else { STREAM_LINE })
+    }
+
+    fn max_payload(&self) -> usize {
+        self.max_payload.unwrap_or(MAX_PAYLOAD).bytes()
+    }
 }
 
 /// Ships payloads to one statsd server.
@@ -94,7 +112,7 @@ impl Shipper {
         Ok(Self {
             resolved: address.host().map(|host| Resolved::watch(host, every.0, &book)),
             address,
-            max_payload: config.max_payload.unwrap_or(MAX_PAYLOAD).bytes(),
+            max_payload: config.max_payload(),
             connection: None,
             progress: Progress::default(),
             book,
@@ -266,6 +284,9 @@ fn kind(error: &io::Error) -> &'static str {
 
 /// What an Ethernet frame holds after the headers of IPv6 and UDP, with room for a tunnel.
 pub const MAX_PAYLOAD: Size = Size(1432);
+
+/// The longest line that goes into a stream: our own listeners' limit.
+const STREAM_LINE: usize = 64 << 10;
 
 /// As long as an answer of a resolver may usually be trusted.
 const RESOLVE_EVERY: Span = Span::secs(30);

@@ -99,6 +99,21 @@ impl Rules {
         if mistakes.is_empty() { Ok(Self(rules)) } else { Err(mistakes) }
     }
 
+    /// Compiles the route at `index` of the configuration alone, for its mistakes.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake of it.
+    pub fn compile_one(
+        route: &Config,
+        index: usize,
+        lanes: &BTreeMap<String, usize>,
+    ) -> Result<Rule, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let rule = rule(route, index, lanes, &mut mistakes);
+        if mistakes.is_empty() { Ok(rule) } else { Err(mistakes) }
+    }
+
     /// The rules in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.0.iter()

@@ -50,6 +50,12 @@ impl<'a> Draft<'a> {
         self.time.is_none() && self.kind.is_none() && self.columns.is_empty()
     }
 
+    /// The bytes of the name and the tags, which every row of a series repeats.
+    pub(crate) fn bytes(&self) -> usize {
+        let tags = self.tags.iter().map(|(key, value)| key.len() + value.len());
+        self.name.as_ref().map_or(0, |name| name.len()) + tags.sum::<usize>()
+    }
+
     pub(crate) fn named(&mut self, value: Scalar<'a>) -> Result<(), Refusal> {
         match value {
             Scalar::Null => return Ok(()),
@@ -137,6 +143,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn write(&self, out: &mut Batch) -> Result<(), Refusal> {
         let name = self.name.as_deref().unwrap_or("");
         check_name(name)?;
+        self.limits.times.check(self.time)?;
         let measure = self.measure()?;
         let mut writer = out.begin(name);
         self.write_tags(&mut writer)?;
@@ -178,14 +185,25 @@ impl<'a> Draft<'a> {
     }
 
     fn write_columns(&self, writer: &mut PointWriter<'_>) -> Result<(), Refusal> {
+        if let Some(key) = repeated(&self.columns) {
+            let text = format!("the field {} stands twice", quoted(key));
+            return Err(Refusal::new(ParseError::InvalidField, text));
+        }
         for (key, value) in &self.columns {
-            if writer.field(key, value.as_field(key)?) {
-                let text = format!("the field {} stands twice", quoted(key));
-                return Err(Refusal::new(ParseError::InvalidField, text));
-            }
+            writer.append_field(key, value.as_field(key)?);
         }
         Ok(())
     }
+}
+
+/// A key that stands twice. Sorted, since a search for each key would cost their square.
+fn repeated<'d>(columns: &'d [(Cow<'_, str>, Scalar<'_>)]) -> Option<&'d str> {
+    let mut keys: Vec<&str> = columns.iter().map(|(key, _)| &**key).collect();
+    keys.sort_unstable();
+    keys.windows(2).find_map(|pair| match *pair {
+        [key, next] if key == next => Some(key),
+        _ => None,
+    })
 }
 
 /// Names may hold anything here, control characters too: encoders make them fit.

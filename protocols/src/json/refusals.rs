@@ -15,6 +15,11 @@ impl Refusal {
     pub(crate) fn new(reason: ParseError, text: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, text: text.into() }
     }
+
+    /// Says which row of a series it was, from 0 as all places in a body.
+    pub(crate) fn in_row(self, place: usize) -> Self {
+        Self { text: format!("row {place}: {}", self.text).into(), ..self }
+    }
 }
 
 impl From<ParseError> for Refusal {

@@ -96,6 +96,7 @@ fn point(item: &RawValue, options: &PutOptions, out: &mut Batch) -> Result<(), R
     let point: Datapoint<'_> = serde_json::from_str(item.get()).map_err(unreadable)?;
     let metric = metric(point.metric)?;
     let time = time(point.timestamp)?;
+    options.times.check(Some(time))?;
     let value = value(point.value)?;
     let mut writer = out.begin(&metric);
     if let Some(tags) = point.tags {
@@ -330,7 +331,7 @@ mod tests {
 
     #[test]
     fn refused_tags() {
-        let strict = PutOptions { strict: true, tags: 1 };
+        let strict = PutOptions { strict: true, tags: 1, ..PutOptions::default() };
         let check = |tags: &str, reason: ParseError, message: &str| {
             let item = format!(r#"{{"metric":"a","timestamp":1,"value":1,"tags":{tags}}}"#);
             refuses(&item, strict, reason, message);

@@ -5,7 +5,7 @@ use crate::error::ParseError;
 use crate::json::draft::check_name;
 use crate::number::{is_decimal, number};
 use crate::point::Measure;
-use crate::timestamp;
+use crate::timestamp::{self, TimeRange};
 
 /// What a listener takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +14,13 @@ pub struct PutOptions {
     pub strict: bool,
     /// The most tags of a point.
     pub tags: usize,
+    /// The times that points may have.
+    pub times: TimeRange,
 }
 
 impl Default for PutOptions {
     fn default() -> Self {
-        Self { strict: false, tags: 64 }
+        Self { strict: false, tags: 64, times: TimeRange::ALL }
     }
 }
 
@@ -69,6 +71,7 @@ pub fn parse_put<'a>(
     };
     check_metric(metric).map_err(|reason| fail(reason)(metric))?;
     let time_read = timestamp::put(time).map_err(|reason| fail(reason)(time))?;
+    options.times.check(Some(time_read)).map_err(|reason| fail(reason)(time))?;
     let value = number(value).ok_or(value).map_err(fail(ParseError::InvalidValue))?;
     let mut writer = out.begin(metric);
     for tag in words {
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn limits_of_the_listener() {
-        let strict = PutOptions { strict: true, tags: 2 };
+        let strict = PutOptions { strict: true, tags: 2, ..PutOptions::default() };
         refuses("put m 1 1 \n", strict, ParseError::MissingTags, "put m 1 1");
         refuses("put m 1 1 a=1 b=2 c=3", strict, ParseError::TooManyTags, "c=3");
         parse_put(b"put m 1 1 a=1 b=2 a=1", &strict, &mut Batch::new()).unwrap();

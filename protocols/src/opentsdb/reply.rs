@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn refused_puts_are_told_why() {
-        let strict = PutOptions { strict: true, tags: 1 };
+        let strict = PutOptions { strict: true, tags: 1, ..PutOptions::default() };
         let check = |line: &[u8], expected: &str| {
             let error = parse_put(line, &strict, &mut Batch::new()).unwrap_err();
             let reply = written(|out| reply_put_error(&error, out));

@@ -1,4 +1,4 @@
-//! Points as statsd lines, and lines as datagrams.
+//! Points as statsd lines.
 //!
 //! ```text
 //!   name[,k=v|;k=v]:value|kind[|@rate][|#k:v,bare][|Tsecs][|rest]\n
@@ -209,75 +209,6 @@ impl Encode for Encoder {
     }
 }
 
-/// Cuts a block of lines into datagrams of at most `max` bytes, at line borders. A datagram
-/// has no LF at its end.
-///
-/// The reset of a negative gauge and the change that follows it stay together. A line (or
-/// such a pair) longer than `max` cannot be cut and comes alone: whoever sends counts it as
-/// too large.
-pub fn packets(body: &[u8], max: usize) -> impl Iterator<Item = &[u8]> {
-    let mut rest = body;
-    std::iter::from_fn(move || {
-        while let Some(after) = rest.strip_prefix(b"\n") {
-            rest = after;
-        }
-        if rest.is_empty() {
-            return None;
-        }
-        let (packet, left) = rest.split_at_checked(packet_end(rest, max))?;
-        rest = left;
-        Some(without_lf(packet))
-    })
-}
-
-/// Where the first packet of `body` ends.
-fn packet_end(body: &[u8], max: usize) -> usize {
-    if without_lf(body).len() <= max {
-        return body.len();
-    }
-    let window = body.get(..=max).unwrap_or(body);
-    let Some(end) = memchr::memrchr(b'\n', window) else {
-        return unit_end(body);
-    };
-    let last = memchr::memrchr(b'\n', window.get(..end).unwrap_or_default()).map_or(0, |at| at + 1);
-    let tail = body.get(last..).unwrap_or_default();
-    match unit_end(tail) {
-        // The last line that fits is the reset of a pair whose second line does not fit.
-        unit if last + unit > end + 1 && last > 0 => last,
-        unit => last + unit,
-    }
-}
-
-/// Where the first line of `body` ends, or the second if the two set one gauge.
-fn unit_end(body: &[u8]) -> usize {
-    let (line, rest) = split_line(body);
-    let (next, left) = split_line(rest);
-    let end = if is_pair(line, next) { left } else { rest };
-    body.len() - end.len()
-}
-
-/// `n:0|g…` and `n:-5|g…`, of the same name and with the same tail.
-fn is_pair(reset: &[u8], change: &[u8]) -> bool {
-    let Some(colon) = memchr::memchr(b':', reset) else { return false };
-    let (name, value) = reset.split_at(colon);
-    let Some(tail) = value.strip_prefix(b":0|g") else { return false };
-    let Some(change) = change.strip_prefix(name).and_then(|rest| rest.strip_prefix(b":-")) else {
-        return false;
-    };
-    let Some(bar) = memchr::memchr(b'|', change) else { return false };
-    change.get(bar..).and_then(|kind| kind.strip_prefix(b"|g")) == Some(tail)
-}
-
-fn split_line(body: &[u8]) -> (&[u8], &[u8]) {
-    let end = memchr::memchr(b'\n', body).unwrap_or(body.len());
-    let (line, rest) = body.split_at(end);
-    (line, rest.get(1..).unwrap_or_default())
-}
-
-fn without_lf(body: &[u8]) -> &[u8] {
-    body.strip_suffix(b"\n").unwrap_or(body)
-}
-
 /// What all lines of a record share.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
@@ -304,7 +235,7 @@ impl Subject<'_> {
     /// Everything before the value.
     fn head(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        let fit = if in_name(self.dialect) { NAME_WITH_TAGS } else { NAME };
+        let fit = if in_name(self.dialect) { &NAME_WITH_TAGS } else { &NAME };
         fit.clean(out, self.point.name);
         if let Some(column) = self.column {
             out.push(b'.');
@@ -368,8 +299,8 @@ struct Style {
     next: &'static str,
     assign: u8,
     bare: bool,
-    key: Fit,
-    value: Fit,
+    key: &'static Fit,
+    value: &'static Fit,
 }
 
 impl Style {
@@ -387,7 +318,7 @@ const fn in_name(dialect: TagDialect) -> bool {
     matches!(dialect, TagDialect::Influxdb | TagDialect::Graphite)
 }
 
-const fn style(dialect: TagDialect) -> Option<&'static Style> {
+fn style(dialect: TagDialect) -> Option<&'static Style> {
     match dialect {
         TagDialect::Dogstatsd => Some(&DOGSTATSD),
         TagDialect::Influxdb => Some(&INFLUXDB),
@@ -407,23 +338,32 @@ fn finite(value: f64) -> Result<(), Skip> {
     if value.is_finite() { Ok(()) } else { Err(Skip::NotFinite) }
 }
 
-/// The characters that may not stand in one place: some ASCII marks, by bit, and always the
-/// control characters.
-#[derive(Clone, Copy)]
-struct Fit(u128);
+/// The characters that may not stand in one place: some ASCII marks, and always the control
+/// characters. For each byte, whether it is [`UNFIT`] or [`HIGH`].
+struct Fit([u8; 256]);
 
 impl Fit {
+    #[allow(clippy::indexing_slicing)] // Only run by the compiler.
     const fn without(marks: &[u8]) -> Self {
-        let mut unfit = CONTROLS;
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            table[byte] = match byte {
+                0..0x20 | 0x7f => UNFIT,
+                0x80.. => HIGH,
+                _ => 0,
+            };
+            byte += 1;
+        }
         let mut rest = marks;
         while let [mark, more @ ..] = rest {
-            unfit |= 1 << *mark;
+            table[*mark as usize] = UNFIT;
             rest = more;
         }
-        Self(unfit)
+        Self(table)
     }
 
-    fn clean(self, out: &mut Vec<u8>, text: &str) {
+    fn clean(&self, out: &mut Vec<u8>, text: &str) {
         if self.suits(text) {
             return out.extend_from_slice(text.as_bytes());
         }
@@ -432,57 +372,277 @@ impl Fit {
         }
     }
 
-    fn suits(self, text: &str) -> bool {
-        // One look at every byte; C1 control characters are only looked for beyond ASCII.
-        let unfit = text.bytes().any(|byte| byte < 0x80 && self.0 >> byte & 1 == 1);
-        !unfit && (text.is_ascii() || !text.chars().any(char::is_control))
+    /// Every byte is looked at, without a branch; characters only beyond ASCII.
+    fn suits(&self, text: &str) -> bool {
+        let seen = text.bytes().fold(0, |seen, byte| seen | self.class(byte));
+        seen == 0 || (seen == HIGH && !text.chars().any(char::is_control))
     }
 
-    fn cleaned(self, text: &str) -> impl Iterator<Item = char> {
-        text.chars().map(move |char| {
-            let unfit = char.is_control() || (char.is_ascii() && self.0 >> (char as u32) & 1 == 1);
-            if unfit { '_' } else { char }
+    fn cleaned(&self, text: &str) -> impl Iterator<Item = char> {
+        text.chars().map(|char| {
+            let unfit = u8::try_from(char).is_ok_and(|byte| self.class(byte) == UNFIT);
+            if unfit || char.is_control() { '_' } else { char }
         })
+    }
+
+    fn class(&self, byte: u8) -> u8 {
+        self.0.get(usize::from(byte)).copied().unwrap_or(UNFIT)
     }
 }
 
-/// C0 and DEL.
-const CONTROLS: u128 = (1 << 127) | 0xffff_ffff;
+const UNFIT: u8 = 1;
+/// Part of a character beyond ASCII, which may be a C1 control character.
+const HIGH: u8 = 2;
 
 /// A colon ends a name, a bar could end a field of a careless reader.
-const NAME: Fit = Fit::without(b":|=");
+static NAME: Fit = Fit::without(b":|=");
 /// With tags inside the name, nothing else there may look like the beginning of a list.
-const NAME_WITH_TAGS: Fit = Fit::without(b":|=,;#[]");
-const MEMBER: Fit = Fit::without(b"|");
+static NAME_WITH_TAGS: Fit = Fit::without(b":|=,;#[]");
+static MEMBER: Fit = Fit::without(b"|");
+static KEY: Fit = Fit::without(b":|,#");
+/// A value keeps its colons: a tag is split at the first.
+static VALUE: Fit = Fit::without(b"|,#");
 /// The separators of both dialects, as a receiver may know the other one too.
-const KEY_IN_NAME: Fit = Fit::without(b":|=,;#");
-const VALUE_IN_NAME: Fit = Fit::without(b":|,;#");
+static KEY_IN_NAME: Fit = Fit::without(b":|=,;#");
+static VALUE_IN_NAME: Fit = Fit::without(b":|,;#");
 /// Came from a line, so it is made of fields already.
-const REST: Fit = Fit::without(b"");
+static REST: Fit = Fit::without(b"");
 
-const DOGSTATSD: Style = Style {
-    first: "|#",
-    next: ",",
-    assign: b':',
-    bare: true,
-    key: Fit::without(b":|,#"),
-    value: Fit::without(b"|,#"),
-};
+static DOGSTATSD: Style =
+    Style { first: "|#", next: ",", assign: b':', bare: true, key: &KEY, value: &VALUE };
 
-const INFLUXDB: Style = Style {
+static INFLUXDB: Style = Style {
     first: ",",
     next: ",",
     assign: b'=',
     bare: false,
-    key: KEY_IN_NAME,
-    value: VALUE_IN_NAME,
+    key: &KEY_IN_NAME,
+    value: &VALUE_IN_NAME,
 };
 
-const GRAPHITE: Style = Style {
+static GRAPHITE: Style = Style {
     first: ";",
     next: ";",
     assign: b'=',
     bare: false,
-    key: KEY_IN_NAME,
-    value: VALUE_IN_NAME,
+    key: &KEY_IN_NAME,
+    value: &VALUE_IN_NAME,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Batch;
+    use crate::statsd::{Dialects, Limits, Line, parse_line};
+    use proptest::prelude::*;
+
+    fn encode(encoder: &mut Encoder, batch: &Batch) -> Result<String, Skip> {
+        let mut out = b"before\n".to_vec();
+        for point in batch.iter() {
+            if let Err(skip) = encoder.encode(&point, &mut out) {
+                assert_eq!(out, b"before\n", "nothing may be left of a refused point");
+                return Err(skip);
+            }
+        }
+        Ok(String::from_utf8(out).unwrap().strip_prefix("before\n").unwrap().to_owned())
+    }
+
+    fn parsed(line: &str) -> Batch {
+        let mut batch = Batch::new();
+        parse_line(line.as_bytes(), &Dialects::default(), &Limits::default(), &mut batch).unwrap();
+        batch
+    }
+
+    /// What a line becomes when it is sent on in a dialect.
+    fn check(dialect: TagDialect, line: &str, expected: &str) {
+        let mut encoder = Encoder::new(dialect, 1432);
+        let encoded = encode(&mut encoder, &parsed(line)).unwrap();
+        assert_eq!(encoded, expected, "{line:?} in {dialect:?}");
+        assert_eq!(encoder.lost_parts(), []);
+    }
+
+    fn one(name: &str, tags: &[(&str, Option<&str>)], measure: Measure<'_>) -> Batch {
+        let mut batch = Batch::new();
+        let mut writer = batch.begin(name);
+        for (key, value) in tags {
+            writer.tag(key, *value);
+        }
+        writer.finish(measure, Some(UnixNanos::from_secs(1_700_000_000)), "");
+        drop(writer);
+        batch
+    }
+
+    #[test]
+    fn kinds_values_and_rates_survive() {
+        for line in [
+            "a:320|ms|@0.5",
+            "b:3|h",
+            "c:2|c|@0.1|#k:v",
+            "d:u1|s",
+            "d:a:b|s",
+            "e:1|d",
+            "g:10|g",
+            "g:+5|g",
+            "g:-3|g",
+            "g:-0|g",
+            "m:1|c|@0.01",
+            "n:1|c|@0.3333333333333333",
+            "n:1|c|@0.0000001",
+            "my service/ok:1|c",
+            "œ:1|c|#é:à,bare,url:http://h/x=y;z",
+            "f:9|c|@0.5|#q:x|T1656581400|c:ci-9f|e:it|card:low|zz:new",
+        ] {
+            check(TagDialect::Dogstatsd, line, &format!("{line}\n"));
+        }
+        check(TagDialect::Dogstatsd, "x:1e3:1.50|d|@1.0", "x:1000|d\nx:1.5|d\n");
+        check(TagDialect::Dogstatsd, "x:1|ms|T1656581400", "x:1|ms\n");
+    }
+
+    #[test]
+    fn tags_in_each_dialect() {
+        let line = "n:1|c|@0.5|#k:v,bare,a:1:2|T1656581400|c:1";
+        check(TagDialect::Influxdb, line, "n,k=v,bare=true,a=1_2:1|c|@0.5\n");
+        check(TagDialect::Graphite, line, "n;k=v;bare=true;a=1_2:1|c|@0.5\n");
+        check(TagDialect::None, line, "n:1|c|@0.5\n");
+    }
+
+    #[test]
+    fn a_negative_gauge_is_reset_first() {
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        let gauge = |value| one("g", &[("k", Some("v"))], Measure::Gauge(value));
+        let tail = "|g|#k:v|T1700000000\n";
+        let expected = format!("g:0{tail}g:-10.5{tail}");
+        assert_eq!(encode(&mut encoder, &gauge(-10.5)), Ok(expected));
+        assert_eq!(encode(&mut encoder, &gauge(-0.0)), Ok(format!("g:0{tail}")));
+        let reading = one("r", &[], Measure::Reading(Number::I64(i64::MIN)));
+        let expected = "r:0|g\nr:-9223372036854775808|g\n";
+        assert_eq!(encode(&mut encoder, &reading), Ok(expected.to_owned()));
+        let mut timed = Encoder::new(TagDialect::Dogstatsd, 1432).with_timestamps(true);
+        let reading = one("r", &[], Measure::Reading(Number::U64(u64::MAX)));
+        let expected = "r:18446744073709551615|g|T1700000000\n";
+        assert_eq!(encode(&mut timed, &reading), Ok(expected.to_owned()));
+        let mut timed = Encoder::new(TagDialect::Graphite, 1432).with_timestamps(true);
+        assert_eq!(encode(&mut timed, &reading), Ok("r:18446744073709551615|g\n".to_owned()));
+    }
+
+    #[test]
+    fn a_row_becomes_gauges_and_its_text_is_counted() {
+        let mut batch = Batch::new();
+        let mut writer = batch.begin("row");
+        writer.field("a", FieldValue::Number(Number::F64(1.5)));
+        writer.field("b|x", FieldValue::Number(Number::I64(-2)));
+        writer.field("ok", FieldValue::Bool(true));
+        writer.field("host", FieldValue::Text("h"));
+        writer.field("nan", FieldValue::Number(Number::F64(f64::NAN)));
+        writer.finish_fields(None);
+        drop(writer);
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        let expected = "row.a:1.5|g\nrow.b_x:0|g\nrow.b_x:-2|g\nrow.ok:1|g\n";
+        assert_eq!(encode(&mut encoder, &batch), Ok(expected.to_owned()));
+        assert_eq!(encoder.lost_parts(), [(Skip::NotFinite, 1), (Skip::Unrepresentable, 1)]);
+        assert_eq!(encoder.lost_parts(), []);
+    }
+
+    #[test]
+    fn a_row_of_text_is_refused_whole() {
+        let mut batch = Batch::new();
+        let mut writer = batch.begin("row");
+        writer.field("host", FieldValue::Text("h"));
+        writer.finish_fields(None);
+        drop(writer);
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        assert_eq!(encode(&mut encoder, &batch), Err(Skip::Unrepresentable));
+        assert_eq!(encoder.lost_parts(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_said() {
+        let refused = |name: &str, measure| {
+            encode(&mut Encoder::new(TagDialect::Dogstatsd, 9), &one(name, &[], measure))
+        };
+        let count = |delta, rate| Measure::Count { delta, rate };
+        assert_eq!(refused("", Measure::Set("a")), Err(Skip::EmptyName));
+        assert_eq!(refused("n", Measure::Set("")), Err(Skip::Unrepresentable));
+        assert_eq!(refused("n", count(f64::INFINITY, 1.0)), Err(Skip::NotFinite));
+        assert_eq!(refused("n", Measure::Gauge(f64::NAN)), Err(Skip::NotFinite));
+        assert_eq!(refused("n", count(1.0, 0.0)), Err(Skip::Unrepresentable));
+        assert_eq!(refused("n", count(1.0, f64::NAN)), Err(Skip::Unrepresentable));
+        assert_eq!(refused("n", Measure::Set("12345")), Ok("n:12345|s\n".to_owned()));
+        assert_eq!(refused("n", Measure::Set("123456")), Err(Skip::TooLarge));
+        // The two lines of a negative gauge count together.
+        let pair = Measure::Reading(Number::I64(-1));
+        assert_eq!(refused("n", pair), Err(Skip::TooLarge));
+    }
+
+    #[test]
+    fn nothing_crosses_the_border_of_a_field() {
+        let batch = one(
+            "m|c\nadmin:1,x=y",
+            &[
+                ("h", Some("x|c\nadmin:1|c")),
+                ("g", Some("a\r\nput evil 1 1 a=b")),
+                ("z", Some("\0\u{1b}[2J\u{85}#,")),
+                ("k:1", Some("v")),
+            ],
+            Measure::Set("a|s\nb:1|c"),
+        );
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        let expected = "m_c_admin_1,x_y:a_s_b:1_c|s|#h:x_c_admin:1_c,g:a__put evil 1 1 a=b,\
+                        z:__[2J___,k_1:v\n";
+        assert_eq!(encode(&mut encoder, &batch), Ok(expected.to_owned()));
+        let mut encoder = Encoder::new(TagDialect::Influxdb, 1432);
+        let expected = "m_c_admin_1_x_y,h=x_c_admin_1_c,g=a__put evil 1 1 a=b,\
+                        z=__[2J___,k_1=v:a_s_b:1_c|s\n";
+        assert_eq!(encode(&mut encoder, &batch), Ok(expected.to_owned()));
+        let batch = one("_e{5,4}", &[], Measure::Timing { ms: 1.0, rate: 1.0 });
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        assert_eq!(encode(&mut encoder, &batch), Ok("_e_5,4}:1|ms\n".to_owned()));
+    }
+
+    #[test]
+    fn keys_that_become_equal_are_written_once() {
+        let tags = [("a:b", Some("1")), ("c", None), ("a|b", Some("2"))];
+        let batch = one("n", &tags, Measure::Histogram { value: 1.0, rate: 1.0 });
+        let mut encoder = Encoder::new(TagDialect::Dogstatsd, 1432);
+        assert_eq!(encode(&mut encoder, &batch), Ok("n:1|h|#c,a_b:2\n".to_owned()));
+        assert_eq!(encoder.lost_parts(), [(Skip::Unrepresentable, 1)]);
+    }
+
+    /// Text with the marks of all dialects and some control characters in it.
+    fn hostile() -> impl Strategy<Value = String> {
+        let mark = proptest::sample::select(
+            ":|@#,;=[]{}\n\r\0\t\u{7f}\u{85} /é日_e".chars().collect::<Vec<_>>(),
+        );
+        proptest::collection::vec(prop_oneof![mark, any::<char>()], 1..12)
+            .prop_map(|chars| chars.into_iter().collect())
+    }
+
+    proptest! {
+        /// Whatever the texts hold, a record is one line that a receiver which knows every
+        /// dialect reads as one point of the same kind, value and number of tags.
+        #[test]
+        fn hostile_text_is_one_point(
+            name in hostile(), keys in proptest::collection::btree_set(hostile(), 0..4),
+            value in hostile(), graphite: bool, influxdb: bool,
+        ) {
+            let dialect = match (graphite, influxdb) {
+                (true, _) => TagDialect::Graphite,
+                (_, true) => TagDialect::Influxdb,
+                _ => TagDialect::Dogstatsd,
+            };
+            let tags: Vec<_> = keys.iter().map(|key| (&**key, Some(&*value))).collect();
+            let batch = one(&name, &tags, Measure::Timing { ms: 2.5, rate: 0.5 });
+            let mut encoder = Encoder::new(dialect, usize::MAX);
+            let line = encode(&mut encoder, &batch).unwrap();
+            let shadowed: u64 = encoder.lost_parts().iter().map(|(_, count)| count).sum();
+            let mut back = Batch::new();
+            let line = line.strip_suffix('\n').unwrap();
+            let parsed = parse_line(line.as_bytes(), &Dialects::default(), &Limits::default(), &mut back);
+            prop_assert!(matches!(parsed, Ok(Line::Points(_))), "{line:?}: {parsed:?}");
+            prop_assert_eq!(back.len(), 1);
+            let point = back.point(0).unwrap();
+            prop_assert_eq!(point.measure, Measure::Timing { ms: 2.5, rate: 0.5 });
+            prop_assert_eq!(point.tags.len() as u64 + shadowed, tags.len() as u64);
+        }
+    }
+}

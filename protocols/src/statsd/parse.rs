@@ -139,7 +139,9 @@ fn read<'a>(
             }
             Piece::Field(Field::Time(seconds)) => seen.time = Some(time(seconds)?),
             Piece::Field(Field::Known(field)) => seen.rest.push(body, field),
-            Piece::Field(Field::Unknown(field) | Field::Tags(field)) => {
+            // Not kept: an encoder would repeat it as tags that no one had looked at.
+            Piece::Field(Field::Tags(_)) => seen.unknown_fields += 1,
+            Piece::Field(Field::Unknown(field)) => {
                 seen.rest.push(body, field);
                 seen.unknown_fields += 1;
             }

@@ -1,0 +1,226 @@
+//! How it all starts, reloads and stops: the only wiring.
+//!
+//! *Start* and *reload* are one motion, [`App::apply`]: what may fail (compiling routes, binding
+//! sockets, building backends) is done beside what runs and changes nothing; then one table is
+//! swapped, listeners follow, and whatever the new table does not name sees its last reference
+//! go and drains. *Stop* is the same with an empty table and a deadline.
+
+mod admin;
+mod banner;
+mod lanes;
+mod listeners;
+
+pub use banner::banner;
+
+use crate::books::Books;
+use crate::clock::Clock;
+use crate::plan::Plan;
+use crate::route::{Rules, Table, Tables};
+use admin::{Admin, Shown};
+use arc_swap::ArcSwap;
+use lanes::Lanes;
+use listeners::Listeners;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+/// Where a plan comes from, again at each reload.
+pub type Loader = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
+
+/// A wish to reload, and the place for its answer.
+pub type Wish = oneshot::Sender<Result<String, String>>;
+
+/// A running gateway.
+pub struct App {
+    plan: Plan,
+    load: Loader,
+    books: Arc<Books>,
+    clock: Clock,
+    tables: Tables,
+    lanes: Lanes,
+    listeners: Listeners,
+    admin: Admin,
+    /// What the admin listener shows of the plan in force.
+    shown: Arc<ArcSwap<Shown>>,
+    wishes: mpsc::Receiver<Wish>,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Farewell {
+    /// Points that were held and could not be delivered in time, by backend.
+    pub lost: BTreeMap<String, u64>,
+}
+
+impl App {
+    /// Starts everything. `wishes` are answered while [`run`](Self::run) runs; `wish` is the
+    /// other end, for the admin listener.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people: a port in use, a backend that cannot be built.
+    pub async fn start(
+        plan: Plan,
+        load: Loader,
+        clock: Clock,
+        (wish, wishes): (mpsc::Sender<Wish>, mpsc::Receiver<Wish>),
+    ) -> Result<Self, String> {
+        let books = Arc::new(Books::default());
+        let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
+        let mut app = Self {
+            admin: Admin::new(admin::state(&books, &shown, plan.data_dir.clone(), clock, wish)),
+            plan: plan.clone().emptied(),
+            load,
+            books,
+            clock,
+            tables: Tables::default(),
+            lanes: Lanes::default(),
+            listeners: Listeners::default(),
+            shown,
+            wishes,
+        };
+        app.apply(plan).await?;
+        info!("ready");
+        Ok(app)
+    }
+
+    /// Where each listener listens, ports and all.
+    pub fn addresses(&self) -> BTreeMap<String, Vec<String>> {
+        self.listeners.addresses()
+    }
+
+    /// Where the admin listener listens, as `host:port`.
+    pub fn admin_address(&self) -> String {
+        self.admin.address().to_owned()
+    }
+
+    /// The books.
+    pub fn books(&self) -> &Arc<Books> {
+        &self.books
+    }
+
+    /// Works until `shutdown` resolves, then ends within the plan's grace.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Farewell {
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return self.stop().await,
+                Some(answer) = self.wishes.recv() => {
+                    let outcome = self.reload().await;
+                    // Whoever asked may have gone; it was logged in any case.
+                    let _ = answer.send(outcome);
+                }
+            }
+        }
+    }
+
+    async fn reload(&mut self) -> Result<String, String> {
+        let outcome = match (self.load)() {
+            Ok(plan) => self.apply(plan).await,
+            Err(report) => Err(report),
+        };
+        match &outcome {
+            Ok(summary) => {
+                self.books.reloads.add(1);
+                info!("reloaded: {summary}");
+            }
+            Err(problem) => {
+                self.books.reloads_failed.add(1);
+                error!("the reload changed nothing: {problem}");
+            }
+        }
+        outcome
+    }
+
+    /// Makes `plan` the one in force. On an error nothing has changed.
+    async fn apply(&mut self, plan: Plan) -> Result<String, String> {
+        if plan.data_dir != self.plan.data_dir {
+            return Err(
+                "a new data_dir needs a restart: the store cannot move while it is open".to_owned()
+            );
+        }
+        let places = plan.backends.keys().cloned().zip(0..).collect();
+        let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
+            let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
+            texts.join("; ")
+        })?;
+        let sockets = self.listeners.prepare(&plan)?;
+        let world =
+            lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
+        let table = self.tables.load_full();
+        let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
+        drop(table);
+
+        let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
+        let lanes = self.lanes.enter(lanes, self.clock);
+        self.tables.store(Arc::new(Table { rules, lanes, taken }));
+        self.enter_listeners(sockets, &plan).await;
+        let summary = summary(&plan, &self.plan);
+        self.shown.store(Arc::new(Shown::new(&plan, self.listeners.addresses())));
+        self.plan = plan;
+        Ok(summary)
+    }
+
+    async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
+        let world =
+            listeners::World { books: &self.books, tables: &self.tables, clock: self.clock };
+        let deadline = Instant::now() + HANDOVER;
+        let admin = self.listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
+        if plan.admin != self.plan.admin {
+            self.admin.listen(admin);
+        }
+    }
+
+    async fn stop(mut self) -> Farewell {
+        let grace = self.plan.grace;
+        info!(grace_seconds = grace.as_secs_f64(), "stopping");
+        let began = Instant::now();
+        // Clients that do not finish must not use up the time that backends need.
+        self.listeners.stop(began + grace / 2).await;
+        self.tables.store(Arc::default());
+        let lost = self.lanes.drain(began + grace).await;
+        self.admin.stop();
+        let farewell = Farewell { lost };
+        self.tell(&farewell);
+        farewell
+    }
+
+    fn tell(&self, farewell: &Farewell) {
+        for (name, book) in self.books.backends() {
+            let delivered = book.delivered.get();
+            match farewell.lost.get(&name).copied().unwrap_or(0) {
+                0 => info!(backend = name, delivered, "drained"),
+                lost => warn!(backend = name, delivered, lost, "stopped with points undelivered"),
+            }
+        }
+        info!("stopped");
+    }
+}
+
+/// What a reload did, in a line.
+fn summary(plan: &Plan, before: &Plan) -> String {
+    let listeners = changes("listener", &plan.listeners, &before.listeners);
+    let backends = changes("backend", &plan.backends, &before.backends);
+    let routes = (plan.routes != before.routes).then(|| format!("{} routes", plan.routes.len()));
+    let parts: Vec<_> = [listeners, backends, routes].into_iter().flatten().collect();
+    if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
+}
+
+fn changes<T: PartialEq>(
+    what: &str,
+    now: &BTreeMap<String, T>,
+    before: &BTreeMap<String, T>,
+) -> Option<String> {
+    let new = now.iter().filter(|(name, section)| before.get(*name) != Some(section));
+    let gone = before.keys().filter(|name| !now.contains_key(*name));
+    let words: Vec<_> =
+        new.map(|(name, _)| name.clone()).chain(gone.map(|name| format!("-{name}"))).collect();
+    (!words.is_empty()).then(|| format!("{what} {}", words.join(" ")))
+}
+
+/// How long a reload waits for the clients of a listener that it replaces.
+const HANDOVER: Duration = Duration::from_secs(2);

@@ -1,0 +1,156 @@
+//! The admin listener's tasks, and what the gateway lends to it.
+
+use super::Wish;
+use crate::admin::{self, Reloading, RouteView, State};
+use crate::books::Books;
+use crate::clock::Clock;
+use crate::explain;
+use crate::net::{Acceptor, Bound, http};
+use crate::plan::Plan;
+use crate::telemetry::Telemetry;
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+/// Serves admin requests on whatever sockets it was last given.
+pub(super) struct Admin {
+    state: State,
+    stop: CancellationToken,
+    address: String,
+}
+
+/// The plan in force, as the admin listener shows it.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    plan: Option<Plan>,
+    addresses: BTreeMap<String, Vec<String>>,
+}
+
+impl Shown {
+    pub(super) fn new(plan: &Plan, addresses: BTreeMap<String, Vec<String>>) -> Self {
+        Self { plan: Some(plan.clone()), addresses }
+    }
+}
+
+impl Admin {
+    pub(super) fn new(state: State) -> Self {
+        Self { state, stop: CancellationToken::new(), address: String::new() }
+    }
+
+    /// Listens on these sockets and no longer on those before.
+    pub(super) fn listen(&mut self, sockets: Vec<Bound>) {
+        self.stop.cancel();
+        self.stop = CancellationToken::new();
+        for bound in sockets {
+            info!(listener = super::listeners::ADMIN, address = bound.address, "listening");
+            self.address = bound.address.trim_start_matches("tcp://").to_owned();
+            match Acceptor::new(bound.socket) {
+                Ok(Some(acceptor)) => {
+                    let app = admin::router(self.state.clone());
+                    tokio::spawn(serve(acceptor, app, self.stop.clone()));
+                }
+                Ok(None) => {}
+                Err(error) => error!(%error, "the admin listener cannot run"),
+            }
+        }
+    }
+
+    /// `host:port`, as bound.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = acceptor.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(crate::net::accept::RETRY_AFTER).await;
+            continue;
+        };
+        let (app, stop) = (app.clone(), stop.clone());
+        tokio::spawn(async move {
+            http::serve(stream, peer, app, TIMEOUTS, stop).await;
+            drop(permit);
+        });
+    }
+}
+
+/// What the gateway lends to the admin listener.
+pub(super) fn state(
+    books: &Arc<Books>,
+    shown: &Arc<ArcSwap<Shown>>,
+    data_dir: PathBuf,
+    clock: Clock,
+    wish: mpsc::Sender<Wish>,
+) -> State {
+    let shown = || Arc::clone(shown);
+    let (ready, listeners, routes, explained) = (shown(), shown(), shown(), shown());
+    State {
+        books: Arc::clone(books),
+        telemetry: Arc::new(Telemetry::new(Arc::clone(books))),
+        data_dir,
+        clock,
+        ready: Arc::new(move || match ready.load().plan {
+            Some(_) => Ok(()),
+            None => Err("starting".to_owned()),
+        }),
+        reload: Arc::new(move || reload(wish.clone())),
+        listeners: Arc::new(move || listeners.load().addresses.clone()),
+        routes: Arc::new(move || routes.load().plan.as_ref().map(views).unwrap_or_default()),
+        explain: Arc::new(move |listener, line| match &explained.load().plan {
+            Some(plan) => {
+                let text = explain::explain(plan, listener, line.as_bytes(), clock.now())?;
+                Ok(serde_json::json!({ "text": text }))
+            }
+            None => Err("starting".to_owned()),
+        }),
+    }
+}
+
+fn reload(wish: mpsc::Sender<Wish>) -> Reloading {
+    Box::pin(async move {
+        let (answer, answered) = oneshot::channel();
+        wish.send(answer).await.map_err(|_| "stopping".to_owned())?;
+        answered.await.map_err(|_| "stopping".to_owned())?
+    })
+}
+
+fn views(plan: &Plan) -> Vec<RouteView> {
+    let name = |index: usize, route: &crate::route::Config| {
+        route.name.clone().unwrap_or_else(|| format!("route {}", index + 1))
+    };
+    plan.routes
+        .iter()
+        .enumerate()
+        .map(|(index, route)| RouteView {
+            name: name(index, route),
+            matching: crate::plan::conditions(&route.matching),
+            to: route.to.clone(),
+            last: route.last,
+        })
+        .collect()
+}
+
+/// People and scrapers; more would be a mistake somewhere.
+const CONNECTIONS: usize = 256;
+
+const TIMEOUTS: http::Timeouts = http::Timeouts {
+    idle: Duration::from_secs(60),
+    header: Duration::from_secs(5),
+    request: Duration::from_secs(30),
+};

@@ -1,0 +1,121 @@
+//! The lanes of all backends, and what outlives their settings.
+//!
+//! A changed backend is prepared first (which may fail and then has changed nothing) and
+//! entered afterwards (which cannot fail). Windows and queue belong to the backend's *name*.
+
+use crate::backend::{Place, Ship};
+use crate::books::Books;
+use crate::clock::Clock;
+use crate::config::Backend;
+use crate::lane::{self, Lane, Running, Settings, State};
+use crate::route::Table;
+use protocols::Encode;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
+
+/// Every lane that has not ended, by its backend's name.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    states: BTreeMap<String, (&'static str, Arc<State>)>,
+    /// Retired ones too, until they have drained.
+    running: Vec<(String, Running)>,
+}
+
+/// A lane to be, in the order of the plan.
+pub(super) enum Prepared {
+    /// Its section is unchanged: the same tasks go on.
+    Kept(Lane),
+    /// New, or changed and to take over windows and queue.
+    Made(Box<Made>),
+}
+
+pub(super) struct Made {
+    settings: Settings,
+    state: Arc<State>,
+    encode: Box<dyn Encode>,
+    ships: Vec<Box<dyn Ship>>,
+}
+
+impl Lanes {
+    /// Builds encoders and shippers for all that is new or changed since `before`.
+    pub(super) fn prepare(
+        &self,
+        plan: &BTreeMap<String, Backend>,
+        before: &BTreeMap<String, Backend>,
+        table: &Table,
+        world: &World<'_>,
+    ) -> Result<Vec<Prepared>, String> {
+        let prepare = |(name, backend): (&String, &Backend)| {
+            let running = table.lanes.iter().find(|lane| lane.name() == name);
+            match running.filter(|_| before.get(name) == Some(backend)) {
+                Some(lane) => Ok(Prepared::Kept(lane.clone())),
+                None => self
+                    .make(name, backend, world)
+                    .map_err(|problem| format!("backend `{name}`: {problem}")),
+            }
+        };
+        plan.iter().map(prepare).collect()
+    }
+
+    fn make(&self, name: &str, backend: &Backend, world: &World<'_>) -> Result<Prepared, String> {
+        let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
+        let book = world.books.backend(name);
+        let place = Place { data_dir: world.data_dir, clock: world.clock, book: &book };
+        let ships = (0..settings.concurrency)
+            .map(|_| backend.kind.shipper(&place))
+            .collect::<Result<_, _>>()?;
+        let state = match self.states.get(name) {
+            Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
+            Some((kind, _)) if book.held() > 0 => {
+                return Err(format!(
+                    "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
+                    settings.kind
+                ));
+            }
+            _ => State::new(book, settings.shards),
+        };
+        let encode = backend.kind.encoder();
+        Ok(Prepared::Made(Box::new(Made { settings, state, encode, ships })))
+    }
+
+    /// Starts what was prepared; answers all lanes in order. What a lane replaces lets go.
+    pub(super) fn enter(&mut self, prepared: Vec<Prepared>, clock: Clock) -> Vec<Lane> {
+        prepared
+            .into_iter()
+            .map(|prepared| match prepared {
+                Prepared::Kept(lane) => lane,
+                Prepared::Made(made) => self.start(*made, clock),
+            })
+            .collect()
+    }
+
+    fn start(&mut self, made: Made, clock: Clock) -> Lane {
+        let Made { settings, state, encode, ships } = made;
+        let name = settings.name.clone();
+        self.states.insert(name.clone(), (settings.kind, Arc::clone(&state)));
+        let (lane, running) = lane::spawn_many(settings, state, encode, ships, clock);
+        self.running.push((name, running));
+        lane
+    }
+
+    /// Waits until every lane has drained; what has not by the deadline is stopped. Answers how
+    /// many points each lost by that. The table that referred to them must be gone.
+    pub(super) async fn drain(&mut self, deadline: Instant) -> BTreeMap<String, u64> {
+        let mut lost = BTreeMap::new();
+        for (name, mut running) in std::mem::take(&mut self.running) {
+            if timeout_at(deadline, running.drained()).await.is_err() {
+                *lost.entry(name).or_default() += running.abandon().await;
+            }
+        }
+        lost
+    }
+}
+
+/// What lanes find around them.
+pub(super) struct World<'a> {
+    pub(super) books: &'a Books,
+    pub(super) data_dir: &'a Path,
+    pub(super) clock: Clock,
+}

@@ -1,0 +1,125 @@
+//! HTTP: our own points API, and OpenTSDB's put API on the same paths as there.
+//!
+//! ```text
+//! connection ─► net::http (timeouts) ─► encoding known? ─► decompression ─► path, method ─► handler
+//! ```
+//!
+//! Every refusal is `{"error":{"code":…,"message":…}}` and is counted: `not_found`,
+//! `wrong_method`, `unsupported_encoding`, `unsupported_type`, `body_too_large`,
+//! `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`, `overloaded`, and the
+//! reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
+
+mod answer;
+mod body;
+mod encoding;
+mod points;
+mod query;
+mod tsdb;
+
+use super::intake::Context;
+use super::stream::{Connection, Presence};
+use crate::net::Stream;
+use crate::net::http::{Ended, Timeouts};
+use answer::{Refusal, Web};
+use axum::http::{Method, Uri};
+use axum::response::Response;
+use axum::{Extension, Router, middleware};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tower_http::decompression::RequestDecompressionLayer;
+
+/// What a listener `http` answers.
+pub(super) fn points_app(context: &Context) -> Router {
+    finish(points::routes().merge(tsdb::put_routes()), context)
+}
+
+/// What a listener `opentsdb` answers.
+pub(super) fn opentsdb_app(context: &Context) -> Router {
+    finish(tsdb::routes(), context)
+}
+
+/// Serves one connection, of which `head` has been read already.
+pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
+    let Connection { stream, presence } = connection;
+    let Presence { peer, context, .. } = &presence;
+    let limits = context.config.limits;
+    let timeouts =
+        Timeouts { idle: limits.idle.0, header: limits.header.0, request: limits.request.0 };
+    let stream = Rewound { head, read: 0, stream };
+    let reason =
+        match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {
+            Ended::Closed => return,
+            Ended::Idle => return context.book.noticed.add("idle_timeout", 1),
+            Ended::SlowHeader => "header_timeout",
+            Ended::SlowRequest => "request_timeout",
+        };
+    context.refuse(reason, 1, b"", peer.into());
+}
+
+fn finish(routes: Router<Web>, context: &Context) -> Router {
+    let web: Web = Arc::new(context.clone());
+    routes
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(RequestDecompressionLayer::new())
+        .layer(middleware::from_fn_with_state(web.clone(), encoding::check))
+        .layer(Extension(web.clone()))
+        .with_state(web)
+}
+
+async fn not_found(web: Extension<Web>, uri: Uri) -> Response {
+    Refusal::new(404, "not_found", "Endpoint not found").answer(&web, uri.path().as_bytes(), None)
+}
+
+async fn wrong_method(web: Extension<Web>, method: Method, uri: Uri) -> Response {
+    let text = format!("the method {method} is not allowed for this path");
+    Refusal::new(405, "wrong_method", text).answer(&web, uri.path().as_bytes(), None)
+}
+
+/// A stream whose first bytes were read to see what it speaks.
+struct Rewound {
+    head: Vec<u8>,
+    read: usize,
+    stream: Stream,
+}
+
+impl AsyncRead for Rewound {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let rest = self.head.get(self.read..).unwrap_or(&[]);
+        if rest.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, into);
+        }
+        let len = rest.len().min(into.remaining());
+        into.put_slice(rest.get(..len).unwrap_or(&[]));
+        self.read += len;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Rewound {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

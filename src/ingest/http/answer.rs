@@ -1,0 +1,73 @@
+//! Answers, and refusals that are counted as they are answered.
+
+use crate::ingest::intake::{Context, Who};
+use crate::net::Peer;
+use axum::body::Body;
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use protocols::json::{Answer, Refusals};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What every handler shares.
+pub(super) type Web = Arc<Context>;
+
+/// A request that is refused as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: u16,
+    reason: &'static str,
+    message: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub(super) fn new(
+        status: u16,
+        reason: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, reason, message: message.into() }
+    }
+
+    /// For the time being; nothing of the request was kept.
+    pub(super) fn overloaded() -> Self {
+        Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
+    }
+
+    /// Counts it, and answers.
+    pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
+        web.refuse(self.reason, 1, example, Who(peer));
+        let mut response = respond(Answer::error(self.status, &self.message, None));
+        let headers = response.headers_mut();
+        match self.status {
+            503 => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS))),
+            408 => drop(headers.insert(CONNECTION, HeaderValue::from_static("close"))),
+            _ => {}
+        }
+        response
+    }
+}
+
+/// Puts an answer of the protocols into HTTP.
+pub(super) fn respond(answer: Answer) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match answer.body {
+        Some(body) => (status, [(CONTENT_TYPE, JSON)], Body::from(body)).into_response(),
+        None => status.into_response(),
+    }
+}
+
+/// Counts the refused items of a body, and logs one of each reason now and then.
+pub(super) fn count(refusals: &Refusals<'_>, web: &Web, peer: Option<&Peer>) {
+    for (reason, total) in refusals.by_reason() {
+        let example = refusals.listed().iter().find(|item| item.reason == reason);
+        let example = example.and_then(|item| item.item).map_or("", |item| item.get());
+        web.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
+    }
+}
+
+pub(super) const JSON: &str = "application/json; charset=utf-8";
+
+/// A queue that moves at all has room after a second.
+const RETRY_AFTER_SECS: &str = "1";

@@ -1,0 +1,118 @@
+//! Our own API: `/v1/points` with JSON, `/v1/point/<series>` with a query string.
+//!
+//! A JSON body may call itself JSON, text, a form (what `curl -d` says by default) or nothing;
+//! JSON lines have to say so, because one line of them is JSON as well.
+
+use super::answer::{Refusal, Web, count, respond};
+use super::{body, query};
+use crate::ingest::intake::Who;
+use crate::net::Peer;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use axum::routing::put;
+use protocols::json::{self, Answer};
+
+pub(super) fn routes() -> Router<Web> {
+    Router::new()
+        .route("/v1/points", put(points).post(points))
+        .route("/v1/point/{*series}", put(point).post(point))
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Lines,
+}
+
+async fn points(State(web): State<Web>, request: Request) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let details = query::has(request.uri().query().unwrap_or(""), "details");
+    match take_points(request, details, &web, peer.as_ref()).await {
+        Ok(answer) => respond(answer),
+        Err(refusal) => refusal.answer(&web, b"", peer.as_ref()),
+    }
+}
+
+async fn take_points(
+    request: Request,
+    details: bool,
+    web: &Web,
+    peer: Option<&Peer>,
+) -> Result<Answer, Refusal> {
+    let form = form(request.headers())?;
+    let mut intake = web.intake();
+    if intake.refusing() {
+        return Err(Refusal::overloaded());
+    }
+    let bytes = body::read(request, web).await?;
+    let parsed = match form {
+        Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
+        Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
+    };
+    let outcome =
+        parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
+    count(&outcome.refusals, web, peer);
+    intake.submit();
+    Ok(outcome.answer(details))
+}
+
+async fn point(State(web): State<Web>, request: Request) -> Response {
+    let peer = request.extensions().get::<Peer>();
+    match take_point(request.uri().path(), request.uri().query().unwrap_or(""), &web, peer) {
+        Ok(answer) => respond(answer),
+        Err(refusal) => refusal.answer(&web, request.uri().path().as_bytes(), peer),
+    }
+}
+
+fn take_point(path: &str, text: &str, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+    let not_utf8 = || Refusal::new(400, "invalid_utf8", "the path or the query is not UTF-8");
+    let series = path.strip_prefix("/v1/point/").and_then(query::decode_path);
+    let series = series.ok_or_else(not_utf8)?;
+    let pairs = query::pairs(text).ok_or_else(not_utf8)?;
+    let mut intake = web.intake();
+    if intake.refusing() {
+        return Err(Refusal::overloaded());
+    }
+    let words = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let outcome = match json::parse_query(&series, words, limits(web), &mut intake.batch) {
+        Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() },
+        Err(error) => {
+            web.refuse(error.reason.label(), 1, path.as_bytes(), Who(peer));
+            return Ok(one_rejected(&error.message));
+        }
+    };
+    intake.submit();
+    Ok(outcome.answer(query::has(text, "details")))
+}
+
+fn one_rejected(error: &str) -> Answer {
+    let rejected = [serde_json::json!({ "index": 0, "error": error })];
+    let body = serde_json::json!({ "accepted": 0, "rejected": rejected });
+    Answer { status: 400, body: Some(body.to_string()) }
+}
+
+fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(Form::Json) };
+    let text = value.to_str().unwrap_or("?").to_ascii_lowercase();
+    match text.split(';').next().unwrap_or("").trim() {
+        "" | "application/json" | "text/json" | "text/plain" => Ok(Form::Json),
+        "application/x-www-form-urlencoded" => Ok(Form::Json),
+        "application/x-ndjson"
+        | "application/ndjson"
+        | "application/jsonl"
+        | "application/x-jsonlines" => Ok(Form::Lines),
+        _ => Err(Refusal::new(
+            415,
+            "unsupported_type",
+            "the content type is neither application/json nor application/x-ndjson",
+        )),
+    }
+}
+
+fn limits(web: &Web) -> json::Limits {
+    web.grammar.json_limits(web.times())
+}

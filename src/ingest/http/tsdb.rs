@@ -1,0 +1,154 @@
+//! OpenTSDB's HTTP API, as far as senders use it: `/api/put` and what they ask before.
+//!
+//! Every path may carry the version segment, `/api/v1/put`. Nothing can be queried here, so
+//! lists of metrics and aggregators are empty. `/api/metadata/put` is taken and forgotten:
+//! senders that post it expect 204 and otherwise try for ever.
+
+use super::answer::{Refusal, Web, count, respond};
+use super::{body, query};
+use crate::ingest::intake::Who;
+use crate::net::Peer;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use protocols::json::Answer;
+use protocols::opentsdb::{self, AnswerMode};
+use serde_json::{Value, json};
+
+/// Only putting, for the listener of our own API.
+pub(super) fn put_routes() -> Router<Web> {
+    versions(|api| Router::new().route(&format!("{api}/put"), post(put)))
+}
+
+/// All that the OpenTSDB port answers.
+pub(super) fn routes() -> Router<Web> {
+    versions(|api| {
+        let at = |path: &str| format!("{api}/{path}");
+        Router::new()
+            .route(&at("put"), post(put))
+            .route(&at("metadata/put"), post(async || StatusCode::NO_CONTENT))
+            .route(&at("version"), get(version).post(version))
+            .route(&at("suggest"), get(suggest).post(suggest))
+            .route(&at("aggregators"), get(async || Json(json!([]))))
+            .route(&at("stats"), get(stats))
+            .route(&at("dropcaches"), get(async || Json(caches_dropped())))
+    })
+    .route("/version", get(version))
+}
+
+fn versions(routes: impl Fn(&str) -> Router<Web>) -> Router<Web> {
+    routes("/api").merge(routes("/api/v1"))
+}
+
+async fn put(State(web): State<Web>, request: Request) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    match take(request, &web, peer.as_ref()).await {
+        Ok(answer) => respond(answer),
+        Err(refusal) => refusal.answer(&web, b"", peer.as_ref()),
+    }
+}
+
+async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+    let flags = Flags::of(request.uri().query().unwrap_or(""));
+    let mut intake = web.intake();
+    if intake.refusing() {
+        return Err(Refusal::overloaded());
+    }
+    let bytes = body::read(request, web).await?;
+    let options = web.grammar.put_options(web.times());
+    let refusals = match opentsdb::parse_body(&bytes, &options, &mut intake.batch) {
+        Ok(refusals) => refusals,
+        Err(error) => {
+            let example = bytes.get(..bytes.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
+            web.refuse(error.reason().label(), 1, example, Who(peer));
+            return Ok(opentsdb::body_error(error));
+        }
+    };
+    count(&refusals, web, peer);
+    let answer = opentsdb::answer(intake.batch.len(), &refusals, flags.mode);
+    intake.submit();
+    Ok(flags.with_timeouts(answer))
+}
+
+/// What the query asks for. `sync` means what is meant without it: the answer comes when the
+/// points are in memory.
+struct Flags {
+    mode: AnswerMode,
+    timeouts: bool,
+}
+
+impl Flags {
+    fn of(text: &str) -> Self {
+        let mode = if query::has(text, "details") {
+            AnswerMode::Details
+        } else if query::has(text, "summary") {
+            AnswerMode::Summary
+        } else {
+            AnswerMode::Quiet
+        };
+        let wait = query::value(text, "sync_timeout").and_then(|wait| wait.parse().ok());
+        Self { mode, timeouts: wait.is_some_and(|wait: u64| wait > 0) }
+    }
+
+    /// A sender that gave a time-out is told how many points missed it: none.
+    fn with_timeouts(&self, answer: Answer) -> Answer {
+        if !self.timeouts || self.mode == AnswerMode::Quiet {
+            return answer;
+        }
+        let body = answer.body.as_deref().map(|body| {
+            let mut body = serde_json::from_str(body).unwrap_or(Value::Null);
+            if let Some(counts) = body.as_object_mut() {
+                counts.insert("timeouts".to_owned(), Value::from(0));
+            }
+            body.to_string()
+        });
+        Answer { body, ..answer }
+    }
+}
+
+async fn version() -> Json<Value> {
+    let version = env!("CARGO_PKG_VERSION");
+    Json(json!({
+        "version": "2.4.0",
+        "short_revision": version,
+        "full_revision": format!("pointsman {version}"),
+        "repo": "pointsman",
+        "repo_status": "MINT",
+        "branch": "",
+        "host": "",
+        "user": "",
+        "timestamp": "0",
+    }))
+}
+
+async fn suggest(State(web): State<Web>, request: Request) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let by_query = query::has(request.uri().query().unwrap_or(""), "type");
+    if !by_query && request.method() != Method::POST {
+        let text = "Missing parameter <code>type</code>";
+        return Refusal::new(400, "missing_parameter", text).answer(&web, b"", peer.as_ref());
+    }
+    respond(Answer { status: 200, body: Some("[]".to_owned()) })
+}
+
+async fn stats(State(web): State<Web>) -> Json<Value> {
+    let now = web.clock.now().secs();
+    let one = |(metric, value): (&str, u64)| {
+        json!({
+            "metric": metric,
+            "timestamp": now,
+            "value": value.to_string(),
+            "tags": { "listener": &*web.listener },
+        })
+    };
+    Json(web.stats().map(one).into_iter().collect())
+}
+
+fn caches_dropped() -> Value {
+    json!({ "status": "200", "message": "Caches dropped" })
+}
+
+/// More than a log line shows.
+const EXAMPLE_BYTES: usize = 512;

@@ -1,0 +1,163 @@
+//! What every receiving task works with: the listener it belongs to, and its own batch.
+
+use super::Config;
+use super::grammar::Grammar;
+use crate::books::ListenerBook;
+use crate::clock::Clock;
+use crate::log_limit::{self, LogLimit};
+use crate::net::Peer;
+use crate::route::Router;
+use protocols::Batch;
+use protocols::timestamp::TimeRange;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+/// A listener as its tasks see it; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The listener's name.
+    pub listener: Arc<str>,
+    /// Its section.
+    pub config: Arc<Config>,
+    /// Where batches go; a task clones it.
+    pub router: Router,
+    /// What is counted; outlives the listener.
+    pub book: Arc<ListenerBook>,
+    /// The present time.
+    pub clock: Clock,
+    /// Cancelled when the listener is to finish.
+    pub stop: CancellationToken,
+    /// One permit for each connection.
+    pub(super) connections: Arc<Semaphore>,
+    /// Cancelled when it is to end at once.
+    end: CancellationToken,
+    tasks: TaskTracker,
+    log: Arc<LogLimit>,
+    pub(super) grammar: Arc<Grammar>,
+}
+
+impl Context {
+    #[allow(clippy::too_many_arguments)] // Called once, by `spawn`.
+    pub(super) fn new(
+        name: &str,
+        config: &Config,
+        router: Router,
+        book: Arc<ListenerBook>,
+        clock: Clock,
+        stop: CancellationToken,
+        end: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
+        let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
+        let grammar = Arc::new(Grammar::new(config));
+        let (config, log) = (Arc::new(config.clone()), Arc::default());
+        let listener = name.into();
+        Self { listener, config, router, book, clock, stop, connections, end, tasks, log, grammar }
+    }
+
+    /// The same for a task that runs beside others.
+    pub(super) fn for_worker(&self, worker: usize) -> Self {
+        Self { router: self.router.for_worker(worker), ..self.clone() }
+    }
+
+    /// Runs a task that [`stop`](super::Listener::stop) waits for.
+    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let end = self.end.clone();
+        self.tasks.spawn(async move {
+            end.run_until_cancelled(task).await;
+        });
+    }
+
+    /// A batch of one's own.
+    pub(super) fn intake(&self) -> Intake {
+        Intake { router: self.router.clone(), context: self.clone(), batch: Batch::new() }
+    }
+
+    /// Counts something refused, and now and then logs it with `example`.
+    pub(super) fn refuse(&self, reason: &'static str, count: u64, example: &[u8], peer: Who<'_>) {
+        self.book.rejected.add(reason, count);
+        let Some(suppressed) = self.log.pass(reason, log_limit::EVERY) else { return };
+        let example = log_limit::excerpt(example);
+        let listener = &*self.listener;
+        warn!(listener, reason, %peer, example, suppressed, "refused");
+    }
+
+    /// Whether a rare warning about `matter` is due again.
+    pub(super) fn may_warn(&self, matter: &'static str, every: Duration) -> bool {
+        self.log.pass(matter, every).is_some()
+    }
+
+    /// What the book says, in the names that OpenTSDB clients see.
+    pub(super) fn stats(&self) -> [(&'static str, u64); 7] {
+        let book = &self.book;
+        [
+            ("pointsman.received_points", book.received.get()),
+            ("pointsman.received_bytes", book.received_bytes.get()),
+            ("pointsman.routed_points", book.routed.get()),
+            ("pointsman.unmatched_points", book.unmatched.get()),
+            ("pointsman.denied_points", book.denied.get()),
+            ("pointsman.rejected", book.rejected.total()),
+            ("pointsman.connections", book.connections.get()),
+        ]
+    }
+
+    /// The times that points may have just now.
+    pub(super) fn times(&self) -> TimeRange {
+        self.grammar.times(self.clock.now())
+    }
+}
+
+/// The sender of some input, where it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Who<'a>(pub(super) Option<&'a Peer>);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(peer) => peer.fmt(f),
+            None => f.write_str("unknown"),
+        }
+    }
+}
+
+impl<'a> From<&'a Peer> for Who<'a> {
+    fn from(peer: &'a Peer) -> Self {
+        Self(Some(peer))
+    }
+}
+
+/// A task's own batch and its way to the router.
+#[derive(Debug)]
+pub(super) struct Intake {
+    pub(super) context: Context,
+    pub(super) batch: Batch,
+    router: Router,
+}
+
+impl Intake {
+    /// Hands the batch over; it is empty then.
+    pub(super) fn submit(&mut self) {
+        if !self.batch.is_empty() {
+            self.router.submit(&mut self.batch);
+        }
+    }
+
+    /// Whether a backend that may refuse is full.
+    pub(super) fn refusing(&self) -> bool {
+        self.router.refusing()
+    }
+
+    /// Takes a line of statsd into the batch, or counts why not.
+    pub(super) fn statsd_line(&mut self, line: &[u8], times: &TimeRange, peer: Who<'_>) {
+        let Self { context, batch, .. } = self;
+        match context.grammar.statsd(line, times, batch) {
+            Ok(unknown) => context.book.noticed.add("unknown_field", u64::from(unknown)),
+            Err(reason) => context.refuse(reason.label(), 1, line, peer),
+        }
+    }
+}

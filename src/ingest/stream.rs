@@ -1,0 +1,351 @@
+//! Connections: accepted up to a limit, each served by a task of its own, lines read from it.
+//!
+//! Reading never waits for the peer to read: what is to be answered is written as far as the
+//! kernel takes it, and the rest waits in a bounded buffer. At the end of a stream a last line
+//! without LF counts as one. A reset, silence for `limits.idle` and a stop of the listener do
+//! not end a line, so what came of it is refused as `incomplete_line`.
+//!
+//! At a stop, what the kernel has already received is still read. While a backend that may
+//! refuse is full, nothing is read, so that the senders feel it.
+//!
+//! Metrics: `connection_limit`, `idle_timeout`, `incomplete_line`, `accept_failed`, and
+//! noticed `paused` and `reply_dropped`.
+
+use super::intake::{Context, Intake, Who};
+use super::{Protocol, http, opentsdb, statsd};
+use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
+use protocols::frame::{Frame, LineFramer};
+use protocols::timestamp::TimeRange;
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Accepts connections until the listener stops, those among them that are waiting by then.
+pub(super) async fn run(acceptor: Acceptor, context: Context) {
+    let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
+    loop {
+        tokio::select! {
+            biased; // The runtime's budget for one task keeps a crowd from going on for ever.
+            accepted = acceptor.accept() => door.open(accepted).await,
+            () = door.context.stop.cancelled() => break,
+        }
+    }
+}
+
+/// What is spoken on the connections of one socket.
+#[derive(Clone)]
+enum Speech {
+    Statsd,
+    Opentsdb(axum::Router),
+    Http(axum::Router),
+}
+
+impl Speech {
+    fn of(context: &Context) -> Self {
+        match context.config.protocol {
+            Protocol::Statsd => Self::Statsd,
+            Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
+            Protocol::Http => Self::Http(http::points_app(context)),
+        }
+    }
+
+    async fn serve(self, connection: Connection) {
+        match self {
+            Self::Statsd => statsd::serve(connection).await,
+            Self::Opentsdb(app) => opentsdb::serve(connection, app).await,
+            Self::Http(app) => http::serve(connection, Vec::new(), app).await,
+        }
+    }
+}
+
+/// Lets connections in, as many as the limit allows.
+struct Door {
+    speech: Speech,
+    context: Context,
+    admitted: usize,
+}
+
+impl Door {
+    async fn open(&mut self, accepted: io::Result<(Stream, Peer)>) {
+        match accepted {
+            Ok((stream, peer)) => self.admit(stream, peer),
+            Err(error) => {
+                let text = error.to_string();
+                self.context.refuse("accept_failed", 1, text.as_bytes(), Who(None));
+                sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: Stream, peer: Peer) {
+        let Ok(permit) = self.context.connections.clone().try_acquire_owned() else {
+            return self.context.refuse("connection_limit", 1, b"", (&peer).into());
+        };
+        self.admitted = self.admitted.wrapping_add(1);
+        let context = self.context.for_worker(self.admitted);
+        context.book.connections.add(1);
+        let connection =
+            Connection { stream, presence: Presence { peer, context, _permit: permit } };
+        let speech = self.speech.clone();
+        self.context.run(speech.serve(connection));
+    }
+}
+
+/// One client's connection.
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) presence: Presence,
+}
+
+/// The place that a connection takes up; free again when this is dropped.
+pub(super) struct Presence {
+    pub(super) peer: Peer,
+    pub(super) context: Context,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.context.book.connections.sub(1);
+    }
+}
+
+/// A protocol of lines.
+pub(super) trait Speak {
+    /// Takes one line; to break is to end the connection.
+    fn take(&mut self, frame: Frame<'_>, desk: &mut Desk) -> ControlFlow<()>;
+}
+
+/// What lies ready for a line to be worked on.
+pub(super) struct Desk {
+    pub(super) intake: Intake,
+    pub(super) replies: Replies,
+    pub(super) peer: Peer,
+    pub(super) times: TimeRange,
+}
+
+impl Desk {
+    /// Counts and perhaps logs something refused.
+    pub(super) fn refuse(&self, reason: &'static str, example: &[u8]) {
+        self.intake.context.refuse(reason, 1, example, (&self.peer).into());
+    }
+
+    /// Answers, unless the client has not read what it was told before.
+    pub(super) fn reply(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.replies.push(write) {
+            self.intake.context.book.noticed.add("reply_dropped", 1);
+        }
+    }
+}
+
+/// Why lines come no more.
+enum End {
+    /// The client has said all.
+    Eof,
+    /// It asked for the end.
+    Asked,
+    Reset,
+    Idle,
+    Stop,
+}
+
+enum Read {
+    Some,
+    Nothing,
+    End(End),
+}
+
+impl Connection {
+    /// Reads lines to the end, `head` first.
+    pub(super) async fn lines(self, head: &[u8], speak: impl Speak) {
+        let Self { stream, presence } = self;
+        let mut reader = Reader::new(&presence, speak);
+        let end = match reader.feed(head) {
+            ControlFlow::Break(()) => End::Asked,
+            ControlFlow::Continue(()) => reader.read_to_end(&stream).await,
+        };
+        reader.end(end);
+        reader.desk.replies.flush_to_end(&stream).await;
+    }
+}
+
+struct Reader<S> {
+    framer: LineFramer,
+    speak: S,
+    desk: Desk,
+}
+
+impl<S: Speak> Reader<S> {
+    fn new(presence: &Presence, speak: S) -> Self {
+        let context = &presence.context;
+        let framer = LineFramer::new(context.config.limits.line.bytes());
+        let (intake, replies) = (context.intake(), Replies::default());
+        let desk = Desk { intake, replies, peer: presence.peer, times: TimeRange::ALL };
+        Self { framer, speak, desk }
+    }
+
+    async fn read_to_end(&mut self, stream: &Stream) -> End {
+        let stop = self.desk.intake.context.stop.clone();
+        let idle = self.desk.intake.context.config.limits.idle.0;
+        let mut heard = Instant::now();
+        loop {
+            self.desk.replies.flush(stream);
+            if self.desk.intake.refusing() {
+                self.pause().await;
+                heard = Instant::now();
+            }
+            tokio::select! {
+                // A broken connection is found out by reading.
+                _ = stream.readable() => {}
+                _ = stream.writable(), if !self.desk.replies.is_empty() => continue,
+                () = sleep_until(heard + idle) => return End::Idle,
+                () = stop.cancelled() => return self.read_rest(stream),
+            }
+            match self.read(|chunk| stream.try_read(chunk)) {
+                Read::Some => heard = Instant::now(),
+                Read::Nothing => {}
+                Read::End(end) => return end,
+            }
+            consume_budget().await;
+        }
+    }
+
+    /// Leaves the stream alone until there is room again.
+    async fn pause(&self) {
+        let context = &self.desk.intake.context;
+        context.book.noticed.add("paused", 1);
+        while self.desk.intake.refusing() && !context.stop.is_cancelled() {
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = context.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Reads what the kernel has received so far.
+    fn read_rest(&mut self, stream: &Stream) -> End {
+        for _ in 0..LAST_CHUNKS {
+            match self.read(|chunk| stream.read_now(chunk)) {
+                Read::Some => {}
+                Read::Nothing => break,
+                Read::End(end) => return end,
+            }
+        }
+        End::Stop
+    }
+
+    fn read(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Read {
+        // Lives only while it is read into, so that idle connections cost no buffer.
+        let mut chunk = [0; CHUNK];
+        match read(&mut chunk) {
+            Ok(0) => Read::End(End::Eof),
+            Ok(len) => match self.feed(chunk.get(..len).unwrap_or(&[])) {
+                ControlFlow::Continue(()) => Read::Some,
+                ControlFlow::Break(()) => Read::End(End::Asked),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
+            Err(_) => Read::End(End::Reset),
+        }
+    }
+
+    /// Takes the lines of a chunk; those after one that ends the connection are not read.
+    fn feed(&mut self, chunk: &[u8]) -> ControlFlow<()> {
+        let (speak, desk) = (&mut self.speak, &mut self.desk);
+        desk.intake.context.book.received_bytes.add(chunk.len() as u64);
+        desk.times = desk.intake.context.times();
+        let mut flow = ControlFlow::Continue(());
+        self.framer.feed(chunk, |frame| {
+            if flow.is_continue() {
+                flow = speak.take(frame, desk);
+            }
+        });
+        desk.intake.submit();
+        flow
+    }
+
+    fn end(&mut self, end: End) {
+        let (speak, desk) = (&mut self.speak, &mut self.desk);
+        match end {
+            End::Eof => self.framer.finish(|frame| {
+                // Whether it asks for the end means nothing any more.
+                let _ = speak.take(frame, desk);
+            }),
+            End::Asked => {}
+            End::Reset | End::Idle | End::Stop => self.framer.finish(|frame| {
+                if let Frame::Line(line) = frame {
+                    desk.refuse("incomplete_line", line);
+                }
+            }),
+        }
+        if let End::Idle = end {
+            desk.refuse("idle_timeout", b"");
+        }
+        desk.intake.submit();
+    }
+}
+
+/// Answers that wait for the client to read.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    waiting: Vec<u8>,
+    /// The client reads no more.
+    broken: bool,
+}
+
+impl Replies {
+    /// Adds an answer, whole or not at all; says whether.
+    fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let room = !self.broken && self.waiting.len() < REPLY_BYTES_MAX;
+        if room {
+            write(&mut self.waiting);
+        }
+        room
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Writes as much as the kernel takes.
+    fn flush(&mut self, stream: &Stream) {
+        while !self.waiting.is_empty() {
+            match stream.try_write(&self.waiting) {
+                Ok(len) => drop(self.waiting.drain(..len)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.broken = true;
+                    self.waiting.clear();
+                }
+            }
+        }
+    }
+
+    /// Gives the client a moment to read what is left.
+    async fn flush_to_end(&mut self, stream: &Stream) {
+        let flushed = async {
+            self.flush(stream);
+            while !self.waiting.is_empty() && stream.writable().await.is_ok() {
+                self.flush(stream);
+            }
+        };
+        // It had its chance.
+        let _ = timeout(LAST_REPLY, flushed).await;
+    }
+}
+
+/// What is read at once; more only costs stack.
+const CHUNK: usize = 16 << 10;
+
+/// About 600 refusals; a client that has not read so many will not miss one more.
+const REPLY_BYTES_MAX: usize = 64 << 10;
+
+const LAST_REPLY: Duration = Duration::from_secs(1);
+
+/// Above any receive buffer the kernel gives to a stream.
+const LAST_CHUNKS: usize = 1024;
+
+/// Short against the patience of any sender.
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,6 @@
+//! Listeners on real sockets of the loopback, with a router that keeps what it is given.
+
+mod datagrams;
+pub(super) mod rig;
+mod statsd_streams;
+mod telnet;

@@ -1,0 +1,146 @@
+//! What one lane does, with every default resolved.
+
+use super::{Config, Expire, Layout, WhenFull};
+use std::time::Duration;
+
+/// A backend's shared keys, resolved for its kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The backend's name.
+    pub name: String,
+    /// Its kind; a metric label and a value of `kind`.
+    pub kind: &'static str,
+    /// Whether windows aggregate statsd kinds.
+    pub aggregate: bool,
+    /// The length of a window.
+    pub flush: Duration,
+    /// The longest an encoded point waits for its batch.
+    pub wait: Duration,
+    /// The percentiles of timers, in percent.
+    pub percentiles: Vec<f64>,
+    /// What a window's rows look like.
+    pub layout: Layout,
+    /// When idle series are forgotten.
+    pub expire: Expire,
+    /// How many series the windows hold at the most.
+    pub max_series: u64,
+    /// How many points fill a payload.
+    pub batch_points: u32,
+    /// How many bytes fill a payload.
+    pub batch_bytes: usize,
+    /// How many bytes the queue holds in memory.
+    pub memory: usize,
+    /// What a full queue does.
+    pub when_full: WhenFull,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// The first delay between attempts.
+    pub retry_first: Duration,
+    /// The longest delay between attempts; caps `Retry-After` too.
+    pub retry_max: Duration,
+    /// How many attempts run side by side; 1 keeps order.
+    pub concurrency: u32,
+    /// Whether points without a time get that of their arrival; only a relay of statsd lines
+    /// leaves them without.
+    pub stamp: bool,
+    /// Whether a second point of a series in the same nanosecond is moved on by one.
+    pub unique_times: bool,
+    /// In how many parts the receiving workers share the windows.
+    pub shards: usize,
+}
+
+impl Settings {
+    /// Resolves what a configuration left out.
+    pub fn new(name: &str, kind: &'static str, config: &Config) -> Self {
+        let relay = kind == "statsd";
+        let database = matches!(kind, "influxdb" | "store");
+        let aggregate = !relay && config.aggregate.unwrap_or(database);
+        let window = if aggregate { WINDOW } else { BATCH_WAIT };
+        let flush = config.flush.map_or(window, |flush| flush.0).max(SHORTEST);
+        Self {
+            name: name.to_owned(),
+            kind,
+            aggregate,
+            flush,
+            wait: if aggregate { flush.min(BATCH_WAIT) } else { flush },
+            percentiles: config.percentiles.clone().unwrap_or_else(|| usual(config.layout)),
+            layout: config.layout,
+            expire: config.expire,
+            max_series: config.max_series.unwrap_or(MAX_SERIES),
+            batch_points: config.batch.points.unwrap_or(BATCH_POINTS).max(1),
+            batch_bytes: config.batch.bytes.map_or(BATCH_BYTES, |size| size.bytes()).max(1),
+            memory: config.memory.map_or(MEMORY, |size| size.bytes()),
+            when_full: config.when_full,
+            timeout: config.timeout.map_or(TIMEOUT, |timeout| timeout.0).max(SHORTEST),
+            retry_first: config.retry.first.map_or(RETRY_FIRST, |first| first.0).max(SHORTEST),
+            retry_max: config.retry.max.map_or(RETRY_MAX, |max| max.0).max(SHORTEST),
+            concurrency: config.concurrency.unwrap_or(1).max(1),
+            stamp: !relay,
+            unique_times: kind == "influxdb",
+            shards: SHARDS,
+        }
+    }
+}
+
+fn usual(layout: Layout) -> Vec<f64> {
+    match layout {
+        Layout::Fields => vec![50.0, 90.0, 95.0, 99.0],
+        Layout::Statsd => vec![90.0],
+    }
+}
+
+const WINDOW: Duration = Duration::from_secs(10);
+const BATCH_WAIT: Duration = Duration::from_secs(1);
+const MAX_SERIES: u64 = 1_000_000;
+const BATCH_POINTS: u32 = 5000;
+const BATCH_BYTES: usize = 1 << 20;
+const MEMORY: usize = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Zero would turn a timer into a busy loop.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// As many receiving sockets as a small machine runs; more workers share them in turn.
+const SHARDS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Span;
+
+    #[test]
+    fn databases_aggregate_and_relays_never_do() {
+        for (kind, asked, aggregate, flush, wait) in [
+            ("influxdb", None, true, 10, 1),
+            ("store", None, true, 10, 1),
+            ("influxdb", Some(false), false, 1, 1),
+            ("stdout", None, false, 1, 1),
+            ("stdout", Some(true), true, 10, 1),
+            ("blackhole", None, false, 1, 1),
+            ("statsd", None, false, 1, 1),
+            ("statsd", Some(true), false, 1, 1),
+        ] {
+            let settings =
+                Settings::new("b", kind, &Config { aggregate: asked, ..Config::default() });
+            let got = (settings.aggregate, settings.flush.as_secs(), settings.wait.as_secs());
+            assert_eq!(got, (aggregate, flush, wait), "{kind} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn without_windows_flush_is_the_wait_for_a_batch() {
+        let config = Config { flush: Some(Span::millis(200)), ..Config::default() };
+        assert_eq!(Settings::new("b", "stdout", &config).wait, Duration::from_millis(200));
+        assert_eq!(Settings::new("b", "store", &config).flush, Duration::from_millis(200));
+    }
+
+    #[test]
+    fn percentiles_follow_the_layout() {
+        let statsd = Config { layout: Layout::Statsd, ..Config::default() };
+        assert_eq!(Settings::new("b", "influxdb", &statsd).percentiles, [90.0]);
+        assert_eq!(
+            Settings::new("b", "influxdb", &Config::default()).percentiles,
+            [50.0, 90.0, 95.0, 99.0]
+        );
+    }
+}

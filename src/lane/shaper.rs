@@ -1,0 +1,288 @@
+//! One task a lane: batches and closed windows in, payloads out to the queue.
+//!
+//! Owns the encoder and the payload that is being filled, and the only flush timer there is.
+//! Never waits for the network. A payload is pushed when it is full (points or bytes), when
+//! its oldest point has waited long enough, and at the end of each window. Counts `dropped` by
+//! the encoder's reasons, `lost_parts`, `time_moved`, and what windows folded.
+
+use super::distinct::Distinct;
+use super::layout::{Rows, folds};
+use super::series::series_hash;
+use super::settings::Settings;
+use super::windows::Closed;
+use super::{Expire, ExpireAfter, State};
+use crate::backend::Payload;
+use crate::books::BackendBook;
+use crate::clock::Clock;
+use crate::units::Span;
+use bytes::Bytes;
+use protocols::{Batch, Encode, Point, UnixNanos};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A batch on its way to a shaper; counted as lost to the shutdown if it never arrives.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    batch: Batch,
+    book: Arc<BackendBook>,
+}
+
+impl Parcel {
+    /// Wraps a batch and counts it.
+    pub(super) fn new(batch: Batch, book: &Arc<BackendBook>) -> Self {
+        book.inbox.add(batch.len() as u64);
+        Self { batch, book: Arc::clone(book) }
+    }
+
+    /// The batch, which the caller has to account for now.
+    pub(super) fn unpack(mut self) -> Batch {
+        self.book.inbox.sub(self.batch.len() as u64);
+        std::mem::take(&mut self.batch)
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.book.inbox.sub(self.batch.len() as u64);
+        self.book.dropped.add("shutdown", self.batch.len() as u64);
+    }
+}
+
+/// The task's state.
+pub(super) struct Shaper {
+    settings: Arc<Settings>,
+    state: Arc<State>,
+    encode: Box<dyn Encode>,
+    inbox: mpsc::Receiver<Parcel>,
+    clock: Clock,
+    handed_over: CancellationToken,
+    rows: Rows,
+    scratch: Batch,
+    open: Open,
+    distinct: Option<Distinct>,
+}
+
+impl Shaper {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        state: Arc<State>,
+        encode: Box<dyn Encode>,
+        inbox: mpsc::Receiver<Parcel>,
+        clock: Clock,
+        handed_over: CancellationToken,
+    ) -> Self {
+        Self {
+            rows: Rows::new(&settings),
+            scratch: Batch::new(),
+            open: Open::new(Arc::clone(&state.book)),
+            distinct: settings.unique_times.then(Distinct::default),
+            settings,
+            state,
+            encode,
+            inbox,
+            clock,
+            handed_over,
+        }
+    }
+
+    /// Runs until the last handle of the lane is gone.
+    pub(super) async fn run(mut self) {
+        loop {
+            // Timers first: a full inbox must not hold a window open.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(self.until_edge()) => self.close_window().await,
+                () = tokio::time::sleep_until(self.open.due), if !self.open.is_empty() => self.push(),
+                parcel = self.inbox.recv() => match parcel {
+                    Some(parcel) => self.unpack(parcel),
+                    None => break,
+                },
+            }
+        }
+        if !self.handed_over.is_cancelled() {
+            let closed = self.state.windows.end(self.clock.now(), &self.expire());
+            self.write(closed).await;
+        }
+        self.push();
+    }
+
+    /// A lane that was handed over has no windows any more, and looks up only now and then.
+    fn until_edge(&self) -> Duration {
+        if self.handed_over.is_cancelled() {
+            return self.settings.flush;
+        }
+        Duration::from_nanos(self.state.windows.wait(self.clock.now()))
+    }
+
+    async fn close_window(&mut self) {
+        if self.handed_over.is_cancelled() {
+            return;
+        }
+        if let Some(closed) = self.state.windows.close(self.clock.now(), &self.expire()) {
+            self.write(closed).await;
+            self.push();
+        }
+    }
+
+    /// Without aggregation the windows are empty, but for what an aggregating lane of the
+    /// same name has left in them.
+    fn expire(&self) -> Expire {
+        if self.settings.aggregate { self.settings.expire } else { AT_ONCE }
+    }
+
+    async fn write(&mut self, mut closed: Closed) {
+        while self.write_some(&mut closed) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Writes as many series as may pass without letting other tasks run.
+    fn write_some(&mut self, closed: &mut Closed) -> bool {
+        let mut rows = std::mem::take(&mut self.scratch);
+        let mut more = true;
+        for _ in 0..SERIES_AT_ONCE {
+            rows.clear();
+            let written = closed.write_next(|series, aggregate, time| {
+                self.rows.write(series.name, series.tags, aggregate, time, &mut rows);
+                rows.len()
+            });
+            more = written.is_some();
+            if !more {
+                break;
+            }
+            rows.iter().for_each(|row| self.shape(&row));
+        }
+        self.scratch = rows;
+        more
+    }
+
+    fn unpack(&mut self, parcel: Parcel) {
+        let batch = parcel.unpack();
+        for point in batch.iter() {
+            if self.settings.aggregate && folds(point.measure.kind()) {
+                self.fold_alone(&point);
+            } else {
+                self.shape(&point);
+            }
+        }
+        self.state.give_back(batch);
+    }
+
+    /// A point that left the window because it has a time of its own.
+    fn fold_alone(&mut self, point: &Point<'_>) {
+        let mut rows = std::mem::take(&mut self.scratch);
+        rows.clear();
+        let time = point.time.unwrap_or_else(|| self.clock.now());
+        self.rows.alone(point, time, &mut rows);
+        self.state.book.folded_points.add(1);
+        self.state.book.folded_rows.add(rows.len() as u64);
+        rows.iter().for_each(|row| self.shape(&row));
+        self.scratch = rows;
+    }
+
+    fn shape(&mut self, point: &Point<'_>) {
+        let point = Point { time: self.told_apart(point), ..*point };
+        let start = self.open.body.len();
+        if let Err(skip) = self.encode.encode(&point, &mut self.open.body) {
+            self.state.book.dropped.add(skip.label(), 1);
+            return;
+        }
+        if start > 0 && self.open.body.len() > self.bytes_max() {
+            let record = self.open.body.split_off(start);
+            self.push();
+            self.open.body = record;
+        }
+        if self.open.is_empty() {
+            self.open.begin(self.clock.now(), self.settings.wait);
+        }
+        self.open.add_point();
+        if self.open.points >= self.settings.batch_points
+            || self.open.body.len() >= self.bytes_max()
+        {
+            self.push();
+        }
+    }
+
+    fn told_apart(&mut self, point: &Point<'_>) -> Option<UnixNanos> {
+        let time = point.time?;
+        let Some(distinct) = &mut self.distinct else { return Some(time) };
+        let free = distinct.claim(series_hash(point.name, point.tags), time);
+        if free != time {
+            self.state.book.noticed.add("time_moved", 1);
+        }
+        Some(free)
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.settings.batch_bytes.min(self.state.learnt.load(Relaxed))
+    }
+
+    fn push(&mut self) {
+        for (skip, count) in self.encode.lost_parts() {
+            self.state.book.lost_parts.add(skip.label(), count);
+        }
+        if let Some(payload) = self.open.take() {
+            let points = u64::from(payload.points);
+            self.state.queue.push(payload, self.settings.memory, self.settings.when_full);
+            self.state.book.open.sub(points);
+        }
+    }
+}
+
+/// The payload that is being filled; counted as lost to the shutdown if it is dropped.
+struct Open {
+    body: Vec<u8>,
+    points: u32,
+    born: UnixNanos,
+    due: Instant,
+    book: Arc<BackendBook>,
+}
+
+impl Open {
+    fn new(book: Arc<BackendBook>) -> Self {
+        Self { body: Vec::new(), points: 0, born: UnixNanos(0), due: Instant::now(), book }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.points == 0
+    }
+
+    fn begin(&mut self, now: UnixNanos, wait: Duration) {
+        self.born = now;
+        self.due = Instant::now() + wait;
+    }
+
+    fn add_point(&mut self) {
+        self.points += 1;
+        self.book.open.add(1);
+    }
+
+    fn take(&mut self) -> Option<Payload> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut body = std::mem::take(&mut self.body);
+        body.shrink_to_fit();
+        let points = std::mem::take(&mut self.points);
+        Some(Payload { body: Bytes::from(body), points, born: self.born })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.book.open.sub(u64::from(self.points));
+        self.book.dropped.add("shutdown", u64::from(self.points));
+    }
+}
+
+const AT_ONCE: Expire = {
+    let at_once = ExpireAfter::After(Span::secs(0));
+    Expire { counter: at_once, timer: at_once, set: at_once, gauge: at_once }
+};
+
+/// About a millisecond's work.
+const SERIES_AT_ONCE: usize = 512;

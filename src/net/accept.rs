@@ -1,0 +1,217 @@
+//! Connections, one after the other, from TCP and Unix sockets alike.
+//!
+//! Limits on how many there are, and how long they last, are the caller's.
+
+use super::sockets::Socket;
+use nix::sys::socket::{MsgFlags, recv};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// A socket that connections arrive at.
+#[derive(Debug)]
+pub enum Acceptor {
+    /// From the network.
+    Tcp(TcpListener),
+    /// From this host.
+    Unix(UnixListener),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// From the network.
+    Tcp(TcpStream),
+    /// From this host.
+    Unix(UnixStream),
+}
+
+/// Who is at the other end, for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// An address of the network.
+    Net(SocketAddr),
+    /// Some process on this host.
+    Local,
+}
+
+impl Acceptor {
+    /// Takes a bound socket into the runtime; `None` for sockets of datagrams.
+    ///
+    /// # Errors
+    ///
+    /// What the runtime says.
+    pub fn new(socket: Socket) -> io::Result<Option<Self>> {
+        Ok(match socket {
+            Socket::Tcp(listener) => Some(Self::Tcp(TcpListener::from_std(listener)?)),
+            Socket::Unix(listener) => Some(Self::Unix(UnixListener::from_std(listener)?)),
+            Socket::Udp(..) | Socket::Unixgram(_) => None,
+        })
+    }
+
+    /// The next connection. Safe to cancel.
+    ///
+    /// # Errors
+    ///
+    /// A connection that broke before it was ours, or a process out of descriptors: wait a
+    /// moment ([`RETRY_AFTER`]) and ask again.
+    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Answers are short and wanted at once; a socket that refuses still works.
+                let _ = stream.set_nodelay(true);
+                Ok((Stream::Tcp(stream), Peer::from(peer)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Stream::Unix(stream), Peer::Local))
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Waits until there is something to read, or the end. Safe to cancel.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    /// Reads what is there, without waiting; 0 at the end.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is nothing, otherwise the connection is broken.
+    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read(into),
+            Self::Unix(stream) => stream.try_read(into),
+        }
+    }
+
+    /// As [`try_read`](Self::try_read), but asks the kernel even where the runtime has not
+    /// heard yet that something came; for the last look at a stream.
+    ///
+    /// # Errors
+    ///
+    /// As `try_read`.
+    pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        let fd = match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        };
+        Ok(recv(fd, into, MsgFlags::MSG_DONTWAIT)?)
+    }
+
+    /// Writes as much as the kernel takes, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when it takes nothing, otherwise the connection is broken.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Waits until the kernel takes more bytes. Safe to cancel.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken.
+    pub async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+impl From<SocketAddr> for Peer {
+    /// A socket for both families shows IPv4 peers as `::ffff:…`, which nobody wants to read.
+    fn from(address: SocketAddr) -> Self {
+        Self::Net(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(address) => address.fmt(f),
+            Self::Local => f.write_str("unix"),
+        }
+    }
+}
+
+/// Out of descriptors, `accept` fails at once again; this keeps it from spinning.
+pub const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_readable() {
+        for (address, expected) in [
+            ("127.0.0.1:9", "127.0.0.1:9"),
+            ("[::1]:9", "[::1]:9"),
+            ("[::ffff:10.1.2.3]:9", "10.1.2.3:9"),
+        ] {
+            assert_eq!(Peer::from(address.parse::<SocketAddr>().unwrap()).to_string(), expected);
+        }
+        assert_eq!(Peer::Local.to_string(), "unix");
+    }
+}

@@ -1,0 +1,641 @@
+//! The pool of bound sockets: the app owns one, listeners work on copies of what it holds.
+//!
+//! A socket belongs to its address, not to a listener or a configuration. A reload asks for
+//! everything again ([`Sockets::bind_all`]): what is already open is handed out once more, as
+//! another descriptor of the same socket, so no datagram and no waiting connection is lost;
+//! what is new is opened before anything old is let go ([`Sockets::let_go`]). All or nothing:
+//! when one address cannot be had, the pool is as it was.
+//!
+//! A plain bind comes first, so a port that another program holds is an error even where that
+//! program would share it. Only our own sockets are joined (`SO_REUSEPORT`, set afterwards):
+//! those of one address when `sockets` asks for several, and an old one that overlaps a new
+//! one (`0.0.0.0:8125` becoming `127.0.0.1:8125`) until it is let go.
+//!
+//! Unix sockets: a file that nobody listens on is replaced; the file's mode is 0666, because
+//! statsd clients run as anybody (protect it by its directory); it is removed at the end,
+//! unless another program has replaced it meanwhile.
+
+use super::bind::{BindAddr, Spot, Transport, WithoutIpv6};
+use crate::units::Size;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Protocol, SockAddr, Type};
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tracing::info;
+
+/// All sockets that are bound.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    held: BTreeMap<Key, Held>,
+    /// What the last `bind_all` asked for; the rest goes at the next `let_go`.
+    wanted: Vec<Key>,
+}
+
+/// One address that a listener asks for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The name of the listener, for its log and errors.
+    pub listener: Arc<str>,
+    /// Where the configuration says so (`listeners.statsd.bind`), for errors.
+    pub key: String,
+    /// The address.
+    pub address: BindAddr,
+    /// The receive buffer asked of the kernel for datagrams.
+    pub receive_buffer: Option<Size>,
+    /// How many UDP sockets share the port.
+    pub sockets: u32,
+}
+
+/// One socket of a listener.
+#[derive(Debug)]
+pub struct Bound {
+    /// The name of the listener.
+    pub listener: Arc<str>,
+    /// The address it has in the end, port and all: `udp://127.0.0.1:40123`.
+    pub address: String,
+    /// The socket, non-blocking.
+    pub socket: Socket,
+}
+
+/// A bound socket of one sort or another.
+#[derive(Debug)]
+pub enum Socket {
+    /// UDP, with the kernel's count of lost datagrams as last seen by any of its readers.
+    Udp(UdpSocket, Arc<AtomicU32>),
+    /// TCP.
+    Tcp(TcpListener),
+    /// Datagrams in the file system.
+    Unixgram(UnixDatagram),
+    /// Streams in the file system.
+    Unix(UnixListener),
+}
+
+/// Why a listener cannot have an address.
+#[derive(Debug, thiserror::Error)]
+#[error("listener `{listener}` cannot listen on {address}: {problem}{hint}")]
+pub struct BindError {
+    /// The name of the listener.
+    pub listener: Arc<str>,
+    /// The address, as configured.
+    pub address: String,
+    problem: String,
+    hint: String,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl Sockets {
+    /// A pool that holds nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All the sockets that are wanted, in that order, old or new. Asks the resolver for
+    /// hosts that are names, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The first address that cannot be had; then the pool is unchanged.
+    pub fn bind_all(&mut self, wanted: &[Wanted]) -> Result<Vec<Bound>, BindError> {
+        let mut round = Round { pool: &self.held, keys: Vec::new(), fresh: BTreeMap::new() };
+        let places = round.claim(wanted)?;
+        let bound = places
+            .into_iter()
+            .map(|(want, key)| round.socket(want, &key).map_err(|error| want.error(error)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let Round { keys, fresh, .. } = round;
+        self.held.extend(fresh);
+        self.wanted = keys;
+        Ok(bound.into_iter().flatten().collect())
+    }
+
+    /// Closes what the last [`bind_all`](Self::bind_all) did not ask for. Descriptors that
+    /// listeners still have keep a socket open until they end too.
+    pub fn let_go(&mut self) {
+        let wanted = std::mem::take(&mut self.wanted);
+        self.held.retain(|key, _| wanted.contains(key));
+        self.wanted = wanted;
+    }
+}
+
+/// What makes two requests mean the same socket. Port 0 means a port of one's own, so there
+/// the listener is part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    address: BindAddr,
+    spot: usize,
+    index: u32,
+    owner: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// `None`: this host has no IPv6, and the address can do without.
+    socket: Option<Socket>,
+    name: String,
+    _file: Option<SocketFile>,
+}
+
+/// One call of `bind_all`.
+struct Round<'a> {
+    pool: &'a BTreeMap<Key, Held>,
+    keys: Vec<Key>,
+    fresh: BTreeMap<Key, Held>,
+}
+
+impl<'a> Round<'a> {
+    /// Lists the sockets behind all that is wanted; nobody can want what another has.
+    fn claim<'w>(&mut self, wanted: &'w [Wanted]) -> Result<Vec<(&'w Wanted, Key)>, BindError> {
+        let mut places = Vec::new();
+        for want in wanted {
+            let spots = match want.address.port() {
+                Some(_) => want.address.spots().map_err(|error| want.error(error))?.len(),
+                None => 1,
+            };
+            for (spot, index) in want.indices(spots) {
+                let owner = (want.address.port() == Some(0)).then(|| want.listener.clone());
+                let key = Key { address: want.address.clone(), spot, index, owner };
+                if self.keys.contains(&key) {
+                    return Err(
+                        want.error(io::Error::other("it stands in the configuration twice"))
+                    );
+                }
+                self.keys.push(key.clone());
+                places.push((want, key));
+            }
+        }
+        Ok(places)
+    }
+
+    fn socket(&mut self, want: &Wanted, key: &Key) -> io::Result<Option<Bound>> {
+        if let Some(held) = self.pool.get(key) {
+            return held.share(want);
+        }
+        let held = match want.address.path() {
+            Some(path) => Held::file(want, path)?,
+            None => self.network(want, key)?,
+        };
+        let bound = held.share(want)?;
+        self.fresh.insert(key.clone(), held);
+        Ok(bound)
+    }
+
+    fn network(&self, want: &Wanted, key: &Key) -> io::Result<Held> {
+        let spots = want.address.spots()?;
+        let spot = spots.get(key.spot).ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
+        let spot = self.with_port(*spot, key);
+        match self.open(want, key, spot.address) {
+            Err(error) if lacks_ipv6(&error) => match spot.without_ipv6 {
+                WithoutIpv6::Fail => Err(error),
+                WithoutIpv6::Skip => {
+                    info!(listener = %want.listener, address = %spot.address, "no IPv6 on this host");
+                    Ok(Held { socket: None, name: String::new(), _file: None })
+                }
+                WithoutIpv6::Instead(address) => {
+                    info!(listener = %want.listener, %address, "no IPv6 on this host, IPv4 alone");
+                    self.open(want, key, address)
+                }
+            },
+            opened => opened,
+        }
+    }
+
+    /// The second socket of an address with port 0 takes the port that the first was given.
+    fn with_port(&self, spot: Spot, key: &Key) -> Spot {
+        if spot.address.port() != 0 {
+            return spot;
+        }
+        let first = self.relatives(key).find_map(|held| held.port()).unwrap_or(0);
+        let at = |mut address: SocketAddr| {
+            address.set_port(first);
+            address
+        };
+        let without_ipv6 = match spot.without_ipv6 {
+            WithoutIpv6::Instead(address) => WithoutIpv6::Instead(at(address)),
+            other => other,
+        };
+        Spot { address: at(spot.address), without_ipv6 }
+    }
+
+    fn open(&self, want: &Wanted, key: &Key, address: SocketAddr) -> io::Result<Held> {
+        let transport = want.address.transport();
+        match open(transport, address, false) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let ours: Vec<_> = self.joinable(key, address.port()).collect();
+                if ours.is_empty() {
+                    return Err(error);
+                }
+                for held in &ours {
+                    held.join()?;
+                }
+                open(transport, address, true)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Sockets of the same address that this round or an earlier one has opened.
+    fn relatives(&self, key: &Key) -> impl Iterator<Item = &Held> {
+        let same = |other: &Key| other.address == key.address && other.owner == key.owner;
+        self.pool.iter().chain(&self.fresh).filter(move |(other, _)| same(other)).map(|(_, h)| h)
+    }
+
+    /// Our own sockets at a port that may be shared with: the same address's, and those that
+    /// are about to go.
+    fn joinable(&self, key: &Key, port: u16) -> impl Iterator<Item = &Held> {
+        let transport = key.address.transport();
+        let leaving = self.pool.iter().filter(move |(old, held)| {
+            old.address.transport() == transport
+                && held.port() == Some(port)
+                && !self.keys.contains(old)
+        });
+        self.relatives(key).chain(leaving.map(|(_, held)| held))
+    }
+}
+
+impl Wanted {
+    fn indices(&self, spots: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let sockets = match self.address.transport() {
+            Transport::Udp => self.sockets.max(1),
+            _ => 1,
+        };
+        (0..spots).flat_map(move |spot| (0..sockets).map(move |index| (spot, index)))
+    }
+
+    fn error(&self, source: io::Error) -> BindError {
+        let (problem, hint) = match source.kind() {
+            ErrorKind::AddrInUse => (
+                "another program is using it".to_owned(),
+                format!("; stop that program, or choose another address under `{}`", self.key),
+            ),
+            ErrorKind::PermissionDenied => (
+                "the system does not allow it".to_owned(),
+                format!("; choose a port above 1023 or another path under `{}`", self.key),
+            ),
+            ErrorKind::AddrNotAvailable => (
+                "this host has no such address".to_owned(),
+                format!("; change it under `{}`", self.key),
+            ),
+            _ => (source.to_string(), format!("; see `{}`", self.key)),
+        };
+        let address = self.address.to_string();
+        BindError { listener: self.listener.clone(), address, problem, hint, source }
+    }
+}
+
+impl Held {
+    fn file(want: &Wanted, path: &Path) -> io::Result<Self> {
+        clear_stale(path)?;
+        let socket = match want.address.transport() {
+            Transport::Unixgram => Socket::Unixgram(UnixDatagram::bind(path)?),
+            _ => Socket::Unix(UnixListener::bind(path)?),
+        };
+        let file = SocketFile::new(path)?;
+        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+        socket.set_nonblocking()?;
+        Ok(Self { socket: Some(socket), name: want.address.to_string(), _file: Some(file) })
+    }
+
+    fn share(&self, want: &Wanted) -> io::Result<Option<Bound>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let socket = socket.try_clone()?;
+        socket.ask_buffer(want, &self.name)?;
+        Ok(Some(Bound { listener: want.listener.clone(), address: self.name.clone(), socket }))
+    }
+
+    fn port(&self) -> Option<u16> {
+        match self.socket.as_ref()? {
+            Socket::Udp(socket, _) => socket.local_addr().ok(),
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unixgram(_) | Socket::Unix(_) => None,
+        }
+        .map(|address| address.port())
+    }
+
+    fn join(&self) -> io::Result<()> {
+        match &self.socket {
+            Some(Socket::Udp(socket, _)) => socket2::SockRef::from(socket).set_reuse_port(true),
+            Some(Socket::Tcp(listener)) => socket2::SockRef::from(listener).set_reuse_port(true),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Socket {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Udp(socket, seen) => Self::Udp(socket.try_clone()?, Arc::clone(seen)),
+            Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
+            Self::Unixgram(socket) => Self::Unixgram(socket.try_clone()?),
+            Self::Unix(listener) => Self::Unix(listener.try_clone()?),
+        })
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Udp(socket, _) => socket.set_nonblocking(true),
+            Self::Tcp(listener) => listener.set_nonblocking(true),
+            Self::Unixgram(socket) => socket.set_nonblocking(true),
+            Self::Unix(listener) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// Asks for the receive buffer, and says what the kernel gave.
+    fn ask_buffer(&self, want: &Wanted, address: &str) -> io::Result<()> {
+        let socket = match self {
+            Self::Udp(socket, _) => socket2::SockRef::from(socket),
+            Self::Unixgram(socket) => socket2::SockRef::from(socket),
+            Self::Tcp(_) | Self::Unix(_) => return Ok(()),
+        };
+        let asked = want.receive_buffer.unwrap_or(RECEIVE_BUFFER).bytes();
+        // The kernel doubles what it is asked for and shows the doubled number.
+        if socket.recv_buffer_size()? / 2 == asked {
+            return Ok(());
+        }
+        socket.set_recv_buffer_size(asked)?;
+        let given = socket.recv_buffer_size()? / 2;
+        let hint = if given < asked { "raise net.core.rmem_max to get more" } else { "" };
+        info!(listener = %want.listener, address, asked, given, hint, "receive buffer");
+        Ok(())
+    }
+}
+
+fn open(transport: Transport, address: SocketAddr, join: bool) -> io::Result<Held> {
+    let (kind, protocol) = match transport {
+        Transport::Udp => (Type::DGRAM, Protocol::UDP),
+        _ => (Type::STREAM, Protocol::TCP),
+    };
+    let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    if address.is_ipv6() {
+        let both = address.ip().is_unspecified();
+        socket.set_only_v6(!both)?;
+    }
+    socket.set_reuse_port(join)?;
+    if transport == Transport::Tcp {
+        // Connections of an earlier run that linger in TIME_WAIT do not count as in use.
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    if transport == Transport::Tcp {
+        socket.listen(BACKLOG)?;
+    }
+    socket.set_nonblocking(true)?;
+    let socket = match transport {
+        Transport::Udp => {
+            setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(io::Error::from)?;
+            Socket::Udp(socket.into(), Arc::default())
+        }
+        _ => Socket::Tcp(socket.into()),
+    };
+    let local = match &socket {
+        Socket::Udp(socket, _) => socket.local_addr()?,
+        Socket::Tcp(listener) => listener.local_addr()?,
+        Socket::Unixgram(_) | Socket::Unix(_) => address,
+    };
+    Ok(Held { socket: Some(socket), name: format!("{transport}://{local}"), _file: None })
+}
+
+fn lacks_ipv6(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(nix::errno::Errno::from_raw);
+    matches!(code, Some(nix::errno::Errno::EAFNOSUPPORT | nix::errno::Errno::EADDRNOTAVAIL))
+}
+
+/// Removes a socket file that nobody listens on.
+fn clear_stale(path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::other("there is a file of another sort, which is left alone"));
+    }
+    let streams = UnixStream::connect(path).map(drop);
+    let datagrams = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    match (streams, datagrams) {
+        (Err(streams), Err(datagrams)) if refused(&streams) && refused(&datagrams) => {
+            fs::remove_file(path)
+        }
+        _ => Err(io::Error::from(ErrorKind::AddrInUse)),
+    }
+}
+
+fn refused(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::ConnectionRefused
+}
+
+/// A socket's file, gone when this is.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), inode: fs::symlink_metadata(path)?.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if ours {
+            // Too late to tell anyone; the next start removes a stale file.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Socket {
+    /// Adds what the kernel has lost since any reader of this socket last looked; answers
+    /// that difference. The kernel's number has 32 bits and wraps.
+    pub(crate) fn lost_since(seen: &AtomicU32, now: u32) -> u64 {
+        let before = seen.load(Relaxed);
+        let delta = now.wrapping_sub(before);
+        if delta == 0 || delta > u32::MAX / 2 {
+            return 0; // An older number than another reader has already seen.
+        }
+        match seen.compare_exchange(before, now, Relaxed, Relaxed) {
+            Ok(_) => u64::from(delta),
+            Err(_) => Self::lost_since(seen, now),
+        }
+    }
+}
+
+/// Holds about a second of small datagrams at a million a second's tenth; the kernel's usual
+/// 208 KiB holds a few hundred.
+const RECEIVE_BUFFER: Size = Size::mib(4);
+
+/// Connections that wait to be accepted; the kernel's `somaxconn` caps it.
+const BACKLOG: i32 = 1024;
+
+const SOCKET_MODE: u32 = 0o666;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(listener: &str, address: &str) -> Wanted {
+        Wanted {
+            listener: listener.into(),
+            key: format!("listeners.{listener}.bind"),
+            address: address.parse().unwrap(),
+            receive_buffer: None,
+            sockets: 1,
+        }
+    }
+
+    fn port(address: &str) -> u16 {
+        address.rsplit_once(':').unwrap().1.parse().unwrap()
+    }
+
+    /// Binds one address in a pool of its own; answers the pool and the port.
+    fn bound(address: &str) -> (Sockets, u16) {
+        let mut sockets = Sockets::new();
+        let bound = sockets.bind_all(&[wanted("a", address)]).unwrap();
+        let port = port(&bound[0].address);
+        (sockets, port)
+    }
+
+    #[test]
+    fn port_zero_becomes_a_port() {
+        let (_sockets, port) = bound("udp://127.0.0.1:0");
+        assert_ne!(port, 0);
+    }
+
+    #[test]
+    fn the_same_socket_is_handed_out_again() {
+        let mut sockets = Sockets::new();
+        let want = [wanted("a", "udp://127.0.0.1:0"), wanted("a", "tcp://127.0.0.1:0")];
+        let first = sockets.bind_all(&want).unwrap();
+        let again = sockets.bind_all(&want).unwrap();
+        let addresses = |bound: &[Bound]| -> Vec<String> {
+            bound.iter().map(|bound| bound.address.clone()).collect()
+        };
+        assert_eq!(addresses(&first), addresses(&again));
+        let address = first[0].address.strip_prefix("udp://").unwrap();
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"kept", address).unwrap();
+        drop(first);
+        let Socket::Udp(socket, _) = &again[0].socket else { panic!("not UDP") };
+        assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 4);
+    }
+
+    #[test]
+    fn a_port_in_use_is_an_error_with_a_way_out() {
+        for (mine, theirs) in [("udp", "udp"), ("tcp", "tcp")] {
+            let (_held, port) = bound(&format!("{theirs}://127.0.0.1:0"));
+            let address = format!("{mine}://127.0.0.1:{port}");
+            let error = Sockets::new().bind_all(&[wanted("statsd", &address)]).unwrap_err();
+            let text = error.to_string();
+            for part in ["`statsd`", &address, "another program", "listeners.statsd.bind"] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_changes_nothing() {
+        let (mut sockets, port) = bound("tcp://127.0.0.1:0");
+        let (_other, taken) = bound("tcp://127.0.0.1:0");
+        let fails =
+            [wanted("b", "udp://127.0.0.1:0"), wanted("c", &format!("tcp://127.0.0.1:{taken}"))];
+        assert!(sockets.bind_all(&fails).is_err());
+        sockets.let_go();
+        assert_eq!(sockets.held.len(), 1);
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
+    }
+
+    #[test]
+    fn a_narrower_address_on_the_same_port_is_no_conflict_with_ourselves() {
+        for transport in ["udp", "tcp"] {
+            let (mut sockets, port) = bound(&format!("{transport}://0.0.0.0:0"));
+            for host in ["127.0.0.1", "0.0.0.0", "[::]", "127.0.0.1"] {
+                let address = format!("{transport}://{host}:{port}");
+                sockets.bind_all(&[wanted("a", &address)]).unwrap();
+                sockets.let_go();
+                assert_eq!(sockets.held.len(), 1, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn several_sockets_share_one_port_and_nobody_else_gets_in() {
+        let mut sockets = Sockets::new();
+        let want = Wanted { sockets: 3, ..wanted("a", "udp://127.0.0.1:0") };
+        let bound = sockets.bind_all(&[want]).unwrap();
+        assert_eq!(bound.len(), 3);
+        assert!(bound.iter().all(|other| other.address == bound[0].address));
+        let address = format!("udp://127.0.0.1:{}", port(&bound[0].address));
+        assert!(Sockets::new().bind_all(&[wanted("b", &address)]).is_err());
+        let target = bound[0].address.strip_prefix("udp://").unwrap();
+        for _ in 0..200 {
+            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", target).unwrap();
+        }
+        let shares = bound.iter().map(|bound| {
+            let Socket::Udp(socket, _) = &bound.socket else { panic!("not UDP") };
+            std::iter::repeat_with(|| socket.recv(&mut [0])).take_while(Result::is_ok).count()
+        });
+        let shares: Vec<_> = shares.collect();
+        assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+        assert_eq!(shares.iter().sum::<usize>(), 200);
+    }
+
+    #[test]
+    fn an_address_stands_once() {
+        let (_free, port) = bound("tcp://127.0.0.1:0");
+        let address = format!("tcp://127.0.0.1:{port}");
+        let twice = [wanted("a", &address), wanted("b", &address)];
+        let error = Sockets::new().bind_all(&twice).unwrap_err().to_string();
+        assert!(error.contains("`b`") && error.contains("twice"), "{error}");
+    }
+
+    #[test]
+    fn localhost_is_both_loopbacks_at_one_port() {
+        let mut sockets = Sockets::new();
+        let bound = sockets.bind_all(&[wanted("a", "udp://localhost:0")]).unwrap();
+        let ports: Vec<_> = bound.iter().map(|bound| port(&bound.address)).collect();
+        assert!(bound[0].address.starts_with("udp://127.0.0.1:"));
+        assert!(ports.iter().all(|other| *other == ports[0]));
+    }
+
+    #[test]
+    fn a_stale_socket_file_is_replaced_and_removed_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        for scheme in ["unix", "unixgram"] {
+            let path = directory.path().join(format!("{scheme}.sock"));
+            let address = format!("{scheme}://{}", path.display());
+            drop(UnixDatagram::bind(&path).unwrap());
+            assert!(path.exists());
+            let mut sockets = Sockets::new();
+            let bound = sockets.bind_all(&[wanted("a", &address)]).unwrap();
+            assert_eq!(bound[0].address, address);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+            assert!(Sockets::new().bind_all(&[wanted("b", &address)]).is_err(), "in use");
+            drop(sockets);
+            assert!(!path.exists(), "{scheme}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        fs::write(&path, "precious").unwrap();
+        let address = format!("unix://{}", path.display());
+        assert!(Sockets::new().bind_all(&[wanted("a", &address)]).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn lost_datagrams_are_told_once_and_may_wrap() {
+        let seen = AtomicU32::new(u32::MAX - 1);
+        let told: Vec<_> =
+            [u32::MAX, u32::MAX, 3, 1, 3, 10].map(|now| Socket::lost_since(&seen, now)).into();
+        assert_eq!(told, [1, 0, 4, 0, 0, 7]);
+    }
+}

@@ -1,0 +1,339 @@
+//! Judges backends: numbers, URLs, addresses, and secrets, which are read from their files here.
+
+use super::Findings;
+use super::address::Address;
+use crate::backend::influxdb::Api;
+use crate::backend::{self, influxdb, statsd, store};
+use crate::config::substitute::read_trimmed;
+use crate::config::{Backend, Mistake};
+use crate::lane::{self, Expire, Layout};
+use crate::units::{Secret, Span};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub(super) fn judge(backends: &mut BTreeMap<String, Option<Backend>>, findings: &mut Findings) {
+    findings.names("backends", backends.keys());
+    let mut store_of = None;
+    for (name, section) in backends {
+        let Some(section) = section else { continue };
+        let key = format!("backends.{name}");
+        lane(&key, &section.lane, findings);
+        without_windows(&key, section, findings);
+        match &mut section.kind {
+            backend::Config::Statsd(config) => statsd(&key, config, findings),
+            backend::Config::Influxdb(config) => influxdb(&key, config, findings),
+            backend::Config::Store(config) => {
+                store(&key, *config, findings);
+                if let Some(first) = store_of.replace(name.clone()) {
+                    let message = format!("`{first}` is the store already, and there is only one");
+                    findings.wrong(key, message);
+                }
+            }
+            backend::Config::Stdout(_) | backend::Config::Blackhole(_) => {}
+        }
+    }
+}
+
+fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
+    let some_time = |span: Option<Span>| span.is_none_or(|span| !span.0.is_zero());
+    let mut positive = |name: &str, holds: bool| {
+        findings.wrong_unless(holds, format!("{key}.{name}"), "it must be more than zero");
+    };
+    positive("flush", some_time(lane.flush));
+    positive("timeout", some_time(lane.timeout));
+    positive("retry.first", some_time(lane.retry.first));
+    positive("retry.max", some_time(lane.retry.max));
+    positive("max_series", lane.max_series != Some(0));
+    positive("concurrency", lane.concurrency != Some(0));
+    positive("batch.points", lane.batch.points != Some(0));
+    positive("batch.bytes", lane.batch.bytes.is_none_or(|size| size.0 > 0));
+    positive("memory", lane.memory.is_none_or(|size| size.0 > 0));
+    for (i, percentile) in lane.percentiles.iter().flatten().enumerate() {
+        let holds = *percentile > 0.0 && *percentile <= 100.0;
+        let message = "a percentile is more than 0 and at most 100";
+        findings.wrong_unless(holds, format!("{key}.percentiles[{i}]"), message);
+    }
+    if let (Some(first), Some(max)) = (lane.retry.first, lane.retry.max) {
+        let message = "it must not be shorter than `first`";
+        findings.wrong_unless(first <= max, format!("{key}.retry.max"), message);
+    }
+    if let (Some(memory), Some(batch)) = (lane.memory, lane.batch.bytes) {
+        let message = "it must hold at least one batch (`batch.bytes`)";
+        findings.wrong_unless(memory >= batch, format!("{key}.memory"), message);
+    }
+}
+
+/// A backend that does not aggregate has no windows to set up.
+fn without_windows(key: &str, section: &Backend, findings: &mut Findings) {
+    let (lane, relays) = (&section.lane, matches!(section.kind, backend::Config::Statsd(_)));
+    if relays && lane.aggregate == Some(true) {
+        let message = "a statsd server aggregates itself; points are relayed as received";
+        findings.wrong(format!("{key}.aggregate"), message);
+        return;
+    }
+    let databases =
+        matches!(section.kind, backend::Config::Influxdb(_) | backend::Config::Store(_));
+    if lane.aggregate.unwrap_or(databases) {
+        return;
+    }
+    let mut pointless = |name: &str, is_set: bool| {
+        if is_set {
+            let message = "it has no effect: this backend does not aggregate";
+            findings.odd(format!("{key}.{name}"), message);
+        }
+    };
+    pointless("percentiles", lane.percentiles.is_some());
+    pointless("layout", lane.layout != Layout::default());
+    pointless("expire", lane.expire != Expire::default());
+    pointless("max_series", lane.max_series.is_some());
+}
+
+fn statsd(key: &str, config: &statsd::Config, findings: &mut Findings) {
+    match config.address.parse::<Address>() {
+        Ok(address) if address.is_peer() => {}
+        Ok(_) => findings.wrong(format!("{key}.address"), "it needs a host and a port to send to"),
+        Err(message) => findings.wrong(format!("{key}.address"), message),
+    }
+    let message = "it must be more than zero";
+    let payload = config.max_payload.is_none_or(|size| size.0 > 0);
+    findings.wrong_unless(payload, format!("{key}.max_payload"), message);
+    let resolve = config.resolve_every.is_none_or(|span| !span.0.is_zero());
+    findings.wrong_unless(resolve, format!("{key}.resolve_every"), message);
+}
+
+fn store(key: &str, config: store::Config, findings: &mut Findings) {
+    let message = "it must be more than zero";
+    let retention = config.retention.is_none_or(|span| !span.0.is_zero());
+    findings.wrong_unless(retention, format!("{key}.retention"), message);
+    let max_size = config.max_size.is_none_or(|size| size.0 > 0);
+    findings.wrong_unless(max_size, format!("{key}.max_size"), message);
+}
+
+fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
+    url(&format!("{key}.url"), &config.url, findings);
+    api(key, config, findings);
+    let mut read = |name: &str, value: &mut Option<Secret>, file: &Option<PathBuf>| {
+        secret(&format!("{key}.{name}"), value, file.as_ref(), findings);
+    };
+    read("password", &mut config.password, &config.password_file);
+    read("token", &mut config.token, &config.token_file);
+    if config.password.is_some() && config.username.is_none() {
+        findings.wrong(format!("{key}.username"), "there is a password and no `username`");
+    }
+}
+
+/// A URL is in logs and on pages, so nothing secret may be in it; and it is not repeated here.
+fn url(key: &str, text: &str, findings: &mut Findings) {
+    let mut wrong = |message: &str, hint: &str| {
+        findings.mistakes.push(Mistake::new(key, message).hint(hint));
+    };
+    if text.is_empty() {
+        return wrong("the URL is empty", EXAMPLE);
+    }
+    let Ok(url) = reqwest::Url::parse(text) else {
+        return wrong("this is not a URL", EXAMPLE);
+    };
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        wrong("the URL must begin with http:// or https:// and a host", EXAMPLE);
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        wrong("credentials do not belong into the URL", "use `username` and `password_file`");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        wrong(
+            "the URL must end before any `?` or `#`",
+            "`database`, `username`, `password_file` and `token_file` are keys of their own",
+        );
+    }
+}
+
+/// Each of the write APIs needs keys, and has none of the others'.
+fn api(key: &str, config: &influxdb::Config, findings: &mut Findings) {
+    use Api::{V1, V2, V3};
+    let mut needs = |name: &str, value: &Option<String>, apis: &[Api]| {
+        if apis.contains(&config.api) && value.as_ref().is_none_or(String::is_empty) {
+            let message = format!("api = \"{}\" needs `{name}`", word(config.api));
+            findings.wrong(format!("{key}.{name}"), message);
+        }
+    };
+    needs("database", &config.database, &[V1, V3]);
+    needs("org", &config.org, &[V2]);
+    needs("bucket", &config.bucket, &[V2]);
+    let mut only = |name: &str, is_set: bool, apis: &[Api]| {
+        if is_set && !apis.contains(&config.api) {
+            let apis: Vec<_> = apis.iter().map(|api| format!("\"{}\"", word(*api))).collect();
+            let message = format!("`{name}` is for api = {}", apis.join(" or "));
+            findings.wrong(format!("{key}.{name}"), message);
+        }
+    };
+    only("database", config.database.is_some(), &[V1, V3]);
+    only("retention_policy", config.retention_policy.is_some(), &[V1]);
+    only("create_database", config.create_database, &[V1]);
+    only("username", config.username.is_some(), &[V1]);
+    only("password", config.password.is_some(), &[V1]);
+    only("password_file", config.password_file.is_some(), &[V1]);
+    only("org", config.org.is_some(), &[V2]);
+    only("bucket", config.bucket.is_some(), &[V2]);
+    only("token", config.token.is_some(), &[V2, V3]);
+    only("token_file", config.token_file.is_some(), &[V2, V3]);
+}
+
+/// The word of an API in a configuration.
+pub(super) const fn word(api: Api) -> &'static str {
+    match api {
+        Api::V1 => "v1",
+        Api::V2 => "v2",
+        Api::V3 => "v3",
+    }
+}
+
+fn secret(key: &str, value: &mut Option<Secret>, file: Option<&PathBuf>, findings: &mut Findings) {
+    let Some(path) = file else { return };
+    let key_of_file = format!("{key}_file");
+    if value.is_some() {
+        return findings.wrong(key_of_file, "both this and the secret itself are given");
+    }
+    match read_trimmed(path) {
+        Ok(text) if text.is_empty() => {
+            findings.wrong(key_of_file, format!("{} is empty", path.display()));
+        }
+        Ok(text) => *value = Some(Secret::new(text)),
+        Err(message) => findings.wrong(key_of_file, message),
+    }
+}
+
+const EXAMPLE: &str = "for example \"http://127.0.0.1:8086\"";
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{plan_of, refused, warned};
+    use super::*;
+
+    fn backend(keys: &str) -> String {
+        format!(
+            "[listeners.s]\nprotocol = 'http'\nbind = ['tcp://h:1']\n\
+             [[routes]]\nto = ['b']\n[backends.b]\n{keys}\n"
+        )
+    }
+
+    fn influx(keys: &str) -> String {
+        backend(&format!("kind = 'influxdb'\n{keys}"))
+    }
+
+    #[test]
+    fn numbers_out_of_range() {
+        for (keys, says) in [
+            ("flush = '0s'", &["flush: it must be more than zero"][..]),
+            ("max_series = 0\nconcurrency = 0", &["max_series", "concurrency"]),
+            ("batch = { points = 0, bytes = '0B' }", &["batch.points", "batch.bytes"]),
+            (
+                "percentiles = [50, 0, 100, 100.1]",
+                &["percentiles[1]: a percentile", "percentiles[3]"],
+            ),
+            ("percentiles = [nan]", &["percentiles[0]"]),
+            ("retry = { first = '2s', max = '1s' }", &["retry.max: it must not be shorter"]),
+            ("retry = { first = '0s' }\ntimeout = '0s'", &["retry.first", "timeout"]),
+            ("memory = '1KiB'\nbatch.bytes = '1MiB'", &["memory: it must hold at least one batch"]),
+            ("retention = '0s'\nmax_size = '0B'", &["retention", "max_size"]),
+        ] {
+            refused(&backend(&format!("kind = 'store'\n{keys}")), says);
+        }
+    }
+
+    #[test]
+    fn urls_hold_no_secrets_and_are_not_repeated() {
+        for (url, says) in [
+            ("", &["the URL is empty"][..]),
+            ("influx:8086", &["must begin with http"]),
+            ("h", &["this is not a URL"]),
+            ("http://me:S3CR3T@h:1", &["credentials do not belong into the URL"]),
+            ("http://S3CR3T@h:1", &["credentials do not belong into the URL"]),
+            ("http://h:1/?u=a&p=S3CR3T", &["must end before any `?`"]),
+            ("udp://me:S3CR3T@h", &["must begin with http", "credentials"]),
+        ] {
+            let text = influx(&format!("url = '{url}'\ndatabase = 'd'"));
+            refused(&text, says);
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("x.toml");
+            std::fs::write(&file, text).unwrap();
+            let inputs = crate::config::Inputs { files: vec![file], ..Default::default() };
+            let report = super::super::Plan::load(&inputs).unwrap_err();
+            assert!(!report.to_string().contains("S3CR3T"), "{report}");
+        }
+    }
+
+    #[test]
+    fn each_api_has_its_keys() {
+        let url = "url = 'http://h:1'\n";
+        for (keys, says) in [
+            ("", &["api = \"v1\" needs `database`"][..]),
+            (
+                "api = 'v2'\ndatabase = 'd'",
+                &["needs `org`", "needs `bucket`", "`database` is for api = \"v1\" or \"v3\""],
+            ),
+            ("api = 'v3'", &["api = \"v3\" needs `database`"]),
+            ("database = 'd'\ntoken = 't'", &["`token` is for api = \"v2\" or \"v3\""]),
+            ("database = 'd'\npassword = 'p'", &["a password and no `username`"]),
+            ("api = 'v3'\ndatabase = 'd'\ncreate_database = true", &["`create_database` is for"]),
+        ] {
+            let lines = plan_of(&influx(&format!("{url}{keys}"))).unwrap_err().join("\n");
+            for says in says {
+                assert!(lines.contains(says), "{lines} does not say {says}");
+            }
+        }
+        for keys in [
+            "database = 'd'",
+            "api = 'v2'\norg = 'o'\nbucket = 'b'\ntoken = 't'",
+            "api = 'v3'\ndatabase = 'd'",
+            "database = 'd'\nusername = 'u'\npassword = 'p'\ncreate_database = true",
+        ] {
+            assert!(plan_of(&influx(&format!("{url}{keys}"))).is_ok(), "{keys}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_from_their_files() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let with = |more: &str| {
+            let path = file.path().display();
+            influx(&format!(
+                "url = 'http://h:1'\napi = 'v3'\ndatabase = 'd'\ntoken_file = '{path}'\n{more}"
+            ))
+        };
+        std::fs::write(file.path(), "S3CR3T\n").unwrap();
+        let plan = plan_of(&with("")).unwrap().plan;
+        let backend::Config::Influxdb(config) = &plan.backends["b"].kind else { panic!() };
+        assert_eq!(config.token.as_ref().map(Secret::expose), Some("S3CR3T"));
+        assert!(!format!("{plan:?}").contains("S3CR3T"));
+        refused(&with("token = 'x'"), &["both this and the secret itself are given"]);
+        std::fs::write(file.path(), "\n").unwrap();
+        refused(&with(""), &["is empty"]);
+        std::fs::remove_file(file.path()).unwrap();
+        refused(&with(""), &["token_file: cannot read"]);
+    }
+
+    #[test]
+    fn statsd_servers_need_an_address_and_aggregate_themselves() {
+        for (keys, says) in [
+            ("address = 'h:1'", "there is no scheme"),
+            ("address = 'udp://:8125'", "a host and a port to send to"),
+            ("address = 'udp://h:0'", "a host and a port to send to"),
+            ("address = 'udp://h:1'\naggregate = true", "relayed as received"),
+            ("address = 'udp://h:1'\nmax_payload = '0B'", "max_payload"),
+        ] {
+            refused(&backend(&format!("kind = 'statsd'\n{keys}")), &[says]);
+        }
+        warned(
+            &backend(
+                "kind = 'statsd'\naddress = 'udp://h:1'\npercentiles = [90]\nlayout = 'statsd'",
+            ),
+            &["percentiles: it has no effect", "layout: it has no effect"],
+        );
+    }
+
+    #[test]
+    fn there_is_one_store() {
+        let text = backend("kind = 'store'\n[backends.c]\nkind = 'store'");
+        refused(&text, &["backends.c: `b` is the store already"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! A plan in words, as `check` prints it.
+
+use super::backends::word;
+use super::routes::name_of;
+use super::{Backend, Plan};
+use crate::backend;
+use crate::route::{Config, Match, OneOrMany, Rewrite};
+use std::fmt::{self, Write as _};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ends = [
+            vec!["data directory".to_owned(), self.data_dir.display().to_string()],
+            vec!["admin".to_owned(), format!("http://{}", self.admin.bind)],
+        ];
+        f.write_str(&columns("", &ends))?;
+        let listeners = self.listeners.iter().map(|(name, listener)| {
+            vec![name.clone(), listener.protocol.name().to_owned(), listener.bind.join(", ")]
+        });
+        section(f, "listeners", &listeners.collect::<Vec<_>>())?;
+        let backends = self.backends.iter().map(|(name, backend)| {
+            vec![name.clone(), backend.kind.kind().to_owned(), peer(backend)]
+        });
+        section(f, "backends", &backends.collect::<Vec<_>>())?;
+        f.write_str("\nroutes, tried in this order\n")?;
+        if self.routes.is_empty() {
+            f.write_str(NONE)?;
+        }
+        for (i, config) in self.routes.iter().enumerate() {
+            write!(f, "  {}  {}\n{}", i + 1, name_of(i, config), route(config))?;
+        }
+        Ok(())
+    }
+}
+
+fn section(f: &mut fmt::Formatter<'_>, title: &str, rows: &[Vec<String>]) -> fmt::Result {
+    let rows = if rows.is_empty() { NONE.to_owned() } else { columns("  ", rows) };
+    write!(f, "\n{title}\n{rows}")
+}
+
+/// Rows with aligned columns.
+fn columns(indent: &str, rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let mut out = String::new();
+    for row in rows {
+        let mut line = indent.to_owned();
+        for (column, cell) in row.iter().enumerate() {
+            let _ = write!(line, "{cell:width$}  ", width = width(column).unwrap_or(0));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Whom a backend talks to.
+fn peer(backend: &Backend) -> String {
+    match &backend.kind {
+        backend::Config::Statsd(config) => config.address.clone(),
+        backend::Config::Influxdb(config) => {
+            let mut text = format!("{}, api {}", config.url, word(config.api));
+            let places = [
+                ("database", &config.database),
+                ("retention policy", &config.retention_policy),
+                ("org", &config.org),
+                ("bucket", &config.bucket),
+            ];
+            for (label, value) in places {
+                if let Some(value) = value {
+                    let _ = write!(text, ", {label} {value}");
+                }
+            }
+            text
+        }
+        backend::Config::Store(_) => "under the data directory".to_owned(),
+        backend::Config::Stdout(_) | backend::Config::Blackhole(_) => String::new(),
+    }
+}
+
+/// What a route asks of a point, in words; empty when it takes all.
+pub fn conditions(matching: &Match) -> String {
+    let mut parts = Vec::new();
+    let mut add = |label: &str, values: &Option<OneOrMany>| {
+        if let Some(values) = values {
+            parts.push(format!("{label} {}", any_of(values)));
+        }
+    };
+    add("name", &matching.name);
+    add("kind", &matching.kind);
+    add("protocol", &matching.protocol);
+    add("listener", &matching.listener);
+    parts.extend(
+        matching.tags.iter().map(|(key, values)| format!("tag {key} = {}", any_of(values))),
+    );
+    if parts.is_empty() { "everything".to_owned() } else { parts.join(" and ") }
+}
+
+fn any_of(values: &OneOrMany) -> String {
+    values.iter().collect::<Vec<_>>().join(" or ")
+}
+
+/// What a route takes, where it sends that, and how it changes it.
+fn route(config: &Config) -> String {
+    let to = match config.to.as_slice() {
+        [] => "nowhere: dropped and counted".to_owned(),
+        to => to.join(", "),
+    };
+    let end = if config.last { " (final)" } else { "" };
+    let mut lines = format!("     if  {}\n     to  {to}{end}\n", conditions(&config.matching));
+    if let Some(rewrite) = &config.rewrite {
+        let _ = writeln!(lines, "     as  {}", changes(rewrite));
+    }
+    lines
+}
+
+fn changes(rewrite: &Rewrite) -> String {
+    let tags = &rewrite.tags;
+    let mut parts = Vec::new();
+    parts.extend(rewrite.name.iter().map(|name| format!("name {name}")));
+    parts.extend(tags.drop.iter().map(|key| format!("without tag {key}")));
+    parts.extend(tags.rename.iter().map(|(old, new)| format!("tag {old} as {new}")));
+    parts.extend(tags.add.iter().map(|(key, value)| format!("tag {key} = {value}")));
+    if parts.is_empty() { "it came".to_owned() } else { parts.join(", ") }
+}
+
+const NONE: &str = "  none\n";

@@ -1,0 +1,174 @@
+//! Judges listeners and the admin listener: addresses, transports, limits.
+
+use super::Findings;
+use super::address::{self, Address};
+use crate::config::{Mistake, Sections};
+use crate::ingest::{Config, Protocol};
+
+pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
+    if sections.listeners.is_empty() {
+        findings.mistakes.push(
+            Mistake::new("listeners", "there are no listeners, so nothing could come in")
+                .hint("`pointsman default-config` prints some to begin with"),
+        );
+    }
+    findings.names("listeners", sections.listeners.keys());
+    if sections.listeners.contains_key("admin") {
+        findings.wrong("listeners.admin", "`admin` is the name of the admin listener");
+    }
+    let mut bound = Vec::new();
+    admin(&sections.admin.bind, &mut bound, findings);
+    for (name, listener) in &sections.listeners {
+        let Some(listener) = listener else { continue };
+        let key = format!("listeners.{name}");
+        binds(&key, listener, &mut bound, findings);
+        limits(&key, listener, findings);
+        belongs(&key, listener, findings);
+    }
+}
+
+fn admin(bind: &str, bound: &mut Vec<(String, Address)>, findings: &mut Findings) {
+    match address::host_port(bind) {
+        Ok(address) => bound.push(("admin.bind".to_owned(), Address::Tcp(address))),
+        Err(message) => findings.wrong("admin.bind", message),
+    }
+}
+
+/// `bound` are the addresses so far, and which key asked for each.
+fn binds(
+    key: &str,
+    listener: &Config,
+    bound: &mut Vec<(String, Address)>,
+    findings: &mut Findings,
+) {
+    findings.wrong_unless(!listener.bind.is_empty(), format!("{key}.bind"), "the list is empty");
+    for (i, text) in listener.bind.iter().enumerate() {
+        let key = format!("{key}.bind[{i}]");
+        match text.parse::<Address>() {
+            Err(message) => findings.wrong(key, message),
+            Ok(address) => {
+                serves(&key, listener.protocol, &address, findings);
+                if let Some((other, _)) = bound.iter().find(|(_, other)| other.overlaps(&address)) {
+                    findings.wrong(&key, format!("`{address}` is taken by {other} already"));
+                }
+                bound.push((key, address));
+            }
+        }
+    }
+}
+
+fn serves(key: &str, protocol: Protocol, address: &Address, findings: &mut Findings) {
+    let datagrams = matches!(address, Address::Udp(_) | Address::Unixgram(_));
+    if datagrams && protocol != Protocol::Statsd {
+        let (name, transport) = (protocol.name(), address.transport());
+        let message = format!("protocol `{name}` cannot be served over {transport}");
+        findings.mistakes.push(Mistake::new(key, message).hint("use tcp:// or unix://"));
+    }
+}
+
+fn limits(key: &str, listener: &Config, findings: &mut Findings) {
+    let limits = listener.limits;
+    let mut positive = |name: &str, holds: bool| {
+        findings.wrong_unless(holds, format!("{key}.{name}"), "it must be more than zero");
+    };
+    positive("limits.line", limits.line.0 > 0);
+    positive("limits.body", limits.body.0 > 0);
+    positive("limits.connections", limits.connections > 0);
+    positive("limits.idle", !limits.idle.0.is_zero());
+    positive("limits.header", !limits.header.0.is_zero());
+    positive("limits.request", !limits.request.0.is_zero());
+    positive("limits.tags", limits.tags > 0);
+    positive("sockets", listener.sockets != Some(0));
+    positive("receive_buffer", listener.receive_buffer.is_none_or(|size| size.0 > 0));
+}
+
+/// Keys that mean something for one protocol only.
+fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
+    let mut only_for = |name: &str, protocol: Protocol, is_set: bool| {
+        if is_set && listener.protocol != protocol {
+            let message = format!("`{name}` is for protocol = \"{}\"", protocol.name());
+            findings.wrong(format!("{key}.{name}"), message);
+        }
+    };
+    only_for("dialects", Protocol::Statsd, listener.dialects.is_some());
+    only_for("sockets", Protocol::Statsd, listener.sockets.is_some());
+    only_for("receive_buffer", Protocol::Statsd, listener.receive_buffer.is_some());
+    only_for("strict", Protocol::Opentsdb, listener.strict);
+    if listener.dialects.as_ref().is_some_and(Vec::is_empty) {
+        findings.odd(format!("{key}.dialects"), "the list is empty, so no tags are understood");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{plan_of, refused, warned};
+
+    const ROUTES: &str = "[backends.b]\nkind = \"blackhole\"\n[[routes]]\nto = [\"b\"]\n";
+
+    fn listener(keys: &str) -> String {
+        format!("{ROUTES}[listeners.l]\n{keys}\n")
+    }
+
+    #[test]
+    fn every_transport_that_a_protocol_has() {
+        for (protocol, binds) in [
+            ("statsd", "'udp://:0', 'tcp://h:1', 'unixgram:///a', 'unix:///b'"),
+            ("opentsdb", "'tcp://h:1', 'unix:///b'"),
+            ("http", "'tcp://[::1]:1', 'unix:///b'"),
+        ] {
+            let text = listener(&format!("protocol = '{protocol}'\nbind = [{binds}]"));
+            assert!(plan_of(&text).is_ok(), "{:?}", plan_of(&text));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_bound() {
+        for (bind, says) in [
+            ("[]", "the list is empty"),
+            ("['udp://h:1']", "`http` cannot be served over udp (use tcp:// or unix://)"),
+            ("['unixgram:///a']", "cannot be served over unixgram"),
+            ("['h:1']", "there is no scheme"),
+            ("['tcp://h:1', 'tcp://h:1']", "bind[1]: `tcp://h:1` is taken by listeners.l.bind[0]"),
+            ("['tcp://127.0.0.1:9102']", "is taken by admin.bind already"),
+            ("['tcp://0.0.0.0:9102']", "is taken by admin.bind already"),
+        ] {
+            refused(&listener(&format!("protocol = 'http'\nbind = {bind}")), &[says]);
+        }
+        refused(
+            &format!(
+                "{}[admin]\nbind = 'tcp://h:1'\n",
+                listener("protocol='http'\nbind=['tcp://h:2']")
+            ),
+            &["admin.bind"],
+        );
+    }
+
+    #[test]
+    fn what_a_listener_cannot_have() {
+        let http = "protocol = 'http'\nbind = ['tcp://h:1']\n";
+        for (keys, says) in [
+            ("limits.line = '0B'", &["limits.line: it must be more than zero"][..]),
+            ("limits = { idle = '0s', tags = 0 }", &["limits.idle", "limits.tags"]),
+            ("strict = true", &["`strict` is for protocol = \"opentsdb\""]),
+            ("sockets = 2", &["`sockets` is for protocol = \"statsd\""]),
+            ("dialects = ['graphite']", &["`dialects` is for protocol = \"statsd\""]),
+        ] {
+            refused(&listener(&format!("{http}{keys}")), says);
+        }
+        warned(
+            &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\ndialects = []"),
+            &["no tags are understood"],
+        );
+    }
+
+    #[test]
+    fn listeners_have_names() {
+        let with = |name: &str| {
+            format!("{ROUTES}[listeners.{name}]\nprotocol = 'http'\nbind = ['tcp://h:1']\n")
+        };
+        refused(&with("Statsd"), &["`Statsd` cannot be a name"]);
+        refused(&with("9s"), &["`9s` cannot be a name"]);
+        refused(&with("admin"), &["the name of the admin listener"]);
+        refused(ROUTES, &["there are no listeners"]);
+    }
+}

@@ -1,0 +1,121 @@
+//! `pointsman run`: a runtime, the signals and the app between them.
+//!
+//! SIGTERM and SIGINT end it in order, a second one at once; SIGHUP reloads. Handlers are
+//! installed before the configuration is read, so that an early signal is kept and not deadly.
+
+use crate::app::{App, Loader, Wish, banner};
+use crate::clock::Clock;
+use crate::config::Inputs;
+use crate::log;
+use crate::plan::{Plan, Planned};
+use std::process::ExitCode;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, warn};
+
+/// Runs the gateway until it is told to end.
+pub fn run(
+    inputs: &Inputs,
+    format: log::Format,
+    bad: impl Fn(&crate::config::Report) -> ExitCode,
+) -> ExitCode {
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(problem) => return failed(&problem.to_string()),
+    };
+    let code = runtime.block_on(async {
+        let signals = match Signals::install() {
+            Ok(signals) => signals,
+            Err(problem) => return failed(&format!("signals: {problem}")),
+        };
+        match Plan::load(inputs) {
+            Ok(planned) => serve(planned, inputs.clone(), format, signals).await,
+            Err(report) => bad(&report),
+        }
+    });
+    // A lookup or a write that hangs on a blocking thread must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+async fn serve(
+    planned: Planned,
+    inputs: Inputs,
+    format: log::Format,
+    signals: Signals,
+) -> ExitCode {
+    let Planned { plan, warnings } = planned;
+    for warning in warnings.lines() {
+        warn!("{warning}");
+    }
+    let (wish, wishes) = mpsc::channel(1);
+    let started = App::start(plan.clone(), loader(inputs), Clock::System, (wish.clone(), wishes));
+    let app = match started.await {
+        Ok(app) => app,
+        Err(problem) => return failed(&problem),
+    };
+    if format == log::Format::Text {
+        log::tell(&banner(&plan, &app.addresses(), &app.admin_address()));
+    }
+    let (shutdown, told) = oneshot::channel::<()>();
+    tokio::spawn(signals.watch(wish, shutdown));
+    let farewell = app.run(async { drop(told.await) }).await;
+    if farewell.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Reads the same files again; the report becomes one text.
+fn loader(inputs: Inputs) -> Loader {
+    Box::new(move || match Plan::load(&inputs) {
+        Ok(planned) => {
+            for warning in planned.warnings.lines() {
+                warn!("{warning}");
+            }
+            Ok(planned.plan)
+        }
+        Err(report) => Err(report.lines().join("\n")),
+    })
+}
+
+fn failed(problem: &str) -> ExitCode {
+    error!("{problem}");
+    ExitCode::FAILURE
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn watch(mut self, wish: mpsc::Sender<Wish>, shutdown: oneshot::Sender<()>) {
+        let mut shutdown = Some(shutdown);
+        loop {
+            tokio::select! {
+                _ = self.hangup.recv() => {
+                    // The outcome is logged where it happens; nobody waits for it here.
+                    let _ = wish.send(oneshot::channel().0).await;
+                    continue;
+                }
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            match shutdown.take() {
+                Some(shutdown) => drop(shutdown.send(())),
+                None => {
+                    warn!("told twice: ending at once; what was held is lost");
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `pointsman send`: a test point by any protocol, or a command timed and its time sent.
+//!
+//! ```text
+//! pointsman send statsd --name build.time --tag os=linux -- make all
+//! ```
+//!
+//! Writes the wire with the same encoders that backends use. The exit status is that of the
+//! command, if there was one: to be timed changes nothing for it.
+
+use crate::clock::Clock;
+use protocols::statsd::TagDialect;
+use protocols::{Batch, Encode, FieldValue, Measure, Number, jsonl, opentsdb, statsd};
+use std::io::{self, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// By which protocol.
+    pub protocol: Protocol,
+    /// `host:port`; by default the protocol's port on this host.
+    pub to: Option<String>,
+    /// The series' name.
+    pub name: String,
+    /// The value, unless a command is timed.
+    pub value: f64,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
+    /// The command to time.
+    pub command: Vec<String>,
+}
+
+/// A protocol to send by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A counter, or a timer for a command, over UDP.
+    Statsd,
+    /// A `put` over TCP.
+    Opentsdb,
+    /// A JSON point over HTTP.
+    Http,
+}
+
+/// Runs the command, if there is one, and sends. Answers the command's exit status.
+///
+/// # Errors
+///
+/// What went wrong, as a sentence that says where.
+pub fn send(message: &Message) -> Result<u8, String> {
+    let (status, millis) = match message.command.split_first() {
+        Some((program, arguments)) => timed(program, arguments)?,
+        None => (0, None),
+    };
+    let to = message.to.clone().unwrap_or_else(|| message.protocol.usual().to_owned());
+    let wire = message.wire(millis, Clock::System)?;
+    deliver(message.protocol, &to, &wire).map_err(|error| format!("to {to}: {error}"))?;
+    Ok(status)
+}
+
+fn timed(program: &str, arguments: &[String]) -> Result<(u8, Option<f64>), String> {
+    let began = Instant::now();
+    let status = Command::new(program)
+        .args(arguments)
+        .status()
+        .map_err(|error| format!("cannot run `{program}`: {error}"))?;
+    let millis = began.elapsed().as_secs_f64() * 1e3;
+    // A command that a signal ended has no status of its own.
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok((code, Some(millis)))
+}
+
+impl Message {
+    fn wire(&self, millis: Option<f64>, clock: Clock) -> Result<Vec<u8>, String> {
+        let value = millis.unwrap_or(self.value);
+        let mut batch = Batch::new();
+        let mut writer = batch.begin(&self.name);
+        for (key, value) in &self.tags {
+            writer.tag(key, Some(value));
+        }
+        match (self.protocol, millis) {
+            (Protocol::Statsd, Some(ms)) => {
+                writer.finish(Measure::Timing { ms, rate: 1.0 }, None, "")
+            }
+            (Protocol::Statsd, None) => {
+                writer.finish(Measure::Count { delta: value, rate: 1.0 }, None, "")
+            }
+            (Protocol::Opentsdb, _) => {
+                writer.finish(Measure::Reading(Number::F64(value)), Some(clock.now()), "");
+            }
+            (Protocol::Http, _) => {
+                writer.field("value", FieldValue::Number(Number::F64(value)));
+                writer.finish_fields(None);
+            }
+        }
+        drop(writer);
+        let point = batch.point(0).ok_or("there is no point")?;
+        let mut wire = Vec::new();
+        self.protocol.encoder().encode(&point, &mut wire).map_err(|skip| skip.to_string())?;
+        Ok(wire)
+    }
+}
+
+impl Protocol {
+    const fn usual(self) -> &'static str {
+        match self {
+            Self::Statsd => "127.0.0.1:8125",
+            Self::Opentsdb => "127.0.0.1:4242",
+            Self::Http => "127.0.0.1:8080",
+        }
+    }
+
+    fn encoder(self) -> Box<dyn Encode> {
+        match self {
+            Self::Statsd => Box::new(statsd::Encoder::new(TagDialect::Dogstatsd, LINE_MAX)),
+            Self::Opentsdb => Box::new(opentsdb::Encoder::new()),
+            Self::Http => Box::new(jsonl::Encoder::new()),
+        }
+    }
+}
+
+fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
+    match protocol {
+        Protocol::Statsd => {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            UdpSocket::bind(any)?.send_to(wire, to).map(|_| ())
+        }
+        Protocol::Opentsdb => {
+            let mut stream = TcpStream::connect(to)?;
+            stream.write_all(wire)?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            refusal(&mut stream)
+        }
+        Protocol::Http => post(to, wire.to_vec()),
+    }
+}
+
+/// A put that was taken is answered by nothing at all, so whatever is read is a complaint.
+fn refusal(stream: &mut TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reply = String::new();
+    // A peer that keeps the connection open has not complained either.
+    let _ = io::Read::read_to_string(stream, &mut reply);
+    if reply.is_empty() { Ok(()) } else { Err(io::Error::other(reply.trim().to_owned())) }
+}
+
+fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
+    let url = if to.contains("://") { to.to_owned() } else { format!("http://{to}") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client =
+            reqwest::Client::builder().timeout(PATIENCE).build().map_err(io::Error::other)?;
+        let request = client.post(format!("{}/v1/points", url.trim_end_matches('/')));
+        let request = request.header("content-type", "application/json").body(body);
+        let response = request.send().await.map_err(io::Error::other)?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let status = response.status();
+        let text = response.text().await.unwrap_or_default();
+        Err(io::Error::other(format!("{status} {text}")))
+    })
+}
+
+const LINE_MAX: usize = 1432;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocols::UnixNanos;
+
+    fn wire(protocol: Protocol, millis: Option<f64>) -> String {
+        let message = Message {
+            protocol,
+            to: None,
+            name: "a.b".into(),
+            value: 1.5,
+            tags: vec![("os".into(), "linux".into())],
+            command: Vec::new(),
+        };
+        let start = tokio::time::Instant::now();
+        let clock = Clock::Tokio { epoch: UnixNanos::from_secs(1_700_000_000), start };
+        String::from_utf8(message.wire(millis, clock).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_protocol_says_it_its_own_way() {
+        assert_eq!(wire(Protocol::Statsd, None), "a.b:1.5|c|#os:linux\n");
+        assert_eq!(wire(Protocol::Statsd, Some(20.0)), "a.b:20|ms|#os:linux\n");
+        assert!(wire(Protocol::Opentsdb, None).starts_with("put a.b 17000000"));
+        let json = wire(Protocol::Http, None);
+        assert!(json.contains("\"fields\":{\"value\":1.5}"), "{json}");
+    }
+
+    #[test]
+    fn a_command_keeps_its_exit_status() {
+        let (status, millis) = timed("sh", &["-c".into(), "exit 7".into()]).unwrap();
+        assert_eq!(status, 7);
+        assert!(millis.unwrap() > 0.0);
+        assert!(timed("no-such-program-here", &[]).is_err());
+    }
+}
