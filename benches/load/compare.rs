@@ -23,8 +23,10 @@ struct Row {
     receiver: Subject,
     /// Points a second that were offered, or taken when the load is flat out.
     rate: f64,
-    /// The worst round's part of points that did not arrive.
+    /// The worst round's part of points that did not arrive, or were dropped later.
     loss: f64,
+    /// Points that the gateway dropped for its backend's sake, in the worst round.
+    dropped: u64,
     /// Points that the books do not explain, in the worst round.
     unexplained: i64,
     /// Lines or requests that were answered with a refusal, in the worst round.
@@ -84,6 +86,7 @@ impl Column {
             receiver: self.subject,
             rate: median(self.trials.iter().map(|trial| trial.sent.rate()).collect()),
             loss: worst(Trial::loss),
+            dropped: self.trials.iter().map(|trial| trial.arrived.dropped).max().unwrap_or(0),
             unexplained: unexplained.max_by_key(|points| points.unsigned_abs()).unwrap_or(0),
             refused: self.trials.iter().map(|trial| trial.sent.refused).max().unwrap_or(0),
             cpu_per_million: median(rounds.clone()),
@@ -112,10 +115,11 @@ impl Row {
     }
 
     fn books(&self) -> String {
-        match (self.unexplained, self.refused) {
-            (0, 0) => "exact".to_owned(),
-            (0, refused) => format!("{refused} refused"),
-            (points, _) => format!("OFF BY {points}"),
+        match self {
+            Self { unexplained: points @ (1.. | ..=-1), .. } => format!("OFF BY {points}"),
+            Self { refused: refused @ 1.., .. } => format!("{refused} refused"),
+            Self { dropped: dropped @ 1.., .. } => format!("{} dropped", short(*dropped as f64)),
+            _ => "exact".to_owned(),
         }
     }
 
@@ -128,7 +132,7 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<16} {:<10} {:>8} {:>8} {:>8} {:>9}  {:<12} {:>6}  CPU-s/M of each round",
+            "{:<16} {:<10} {:>8} {:>8} {:>8} {:>9}  {:<13} {:>6}  CPU-s/M of each round",
             "load", "receiver", "points/s", "lost", "CPU-s/M", "x bare", "books", "others"
         )?;
         self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
@@ -144,7 +148,7 @@ impl fmt::Display for Row {
         let Self { load, receiver, rate, loss, cpu_per_million, ratio, others, .. } = self;
         write!(
             f,
-            "{load:<16} {receiver:<10} {:>8} {:>7.3}% {cpu_per_million:>8.3} {ratio:>8.1}x  {:<12} {others:>6.2}  {}",
+            "{load:<16} {receiver:<10} {:>8} {:>7.3}% {cpu_per_million:>8.3} {ratio:>8.1}x  {:<13} {others:>6.2}  {}",
             short(*rate),
             loss * 100.0,
             self.books(),

@@ -19,10 +19,15 @@ pub struct Arrived {
     pub rejected: u64,
     /// Datagrams that the kernel dropped for want of room, as the receiver counted them.
     pub kernel_dropped: u64,
+    /// Points that were received, and then given up before the backend had them.
+    pub dropped: u64,
+    /// Points on their way to the backend; those in windows and open payloads wait for a clock,
+    /// and are not meant.
+    pub waiting: u64,
 }
 
 impl Arrived {
-    /// Points that are told of, when a datagram holds `pack` of them.
+    /// Points that are told of on the way in, when a datagram holds `pack` of them.
     pub const fn told(&self, pack: u64) -> u64 {
         self.received + self.rejected + self.kernel_dropped * pack
     }
@@ -39,12 +44,14 @@ pub fn start(binary: &Path, kind: &str, directory: &Path, cpus: Cpus) -> Result<
     Server::start(&mut command, directory, cpus)
 }
 
-/// Reads the ledger until it tells of every point sent, or of nothing new.
+/// Reads the ledger until it tells of every point sent and none is on its way any more, or
+/// until it tells of nothing new.
 pub fn settle(server: &Server, listener: &str, sent: u64, pack: u64) -> Result<Arrived> {
     let admin = server.address("admin", "tcp")?;
     let mut arrived = Arrived::default();
     let mut changed = Instant::now();
-    while arrived.told(pack) < sent && changed.elapsed() < PATIENCE {
+    let is_settled = |arrived: Arrived| arrived.told(pack) >= sent && arrived.waiting == 0;
+    while !is_settled(arrived) && changed.elapsed() < PATIENCE {
         let ledger = http::get_json(admin, "/v1/ledger")?;
         let now = arrived_at(&ledger, listener)
             .with_context(|| format!("the ledger does not know {listener}: {ledger}"))?;
@@ -59,12 +66,20 @@ pub fn settle(server: &Server, listener: &str, sent: u64, pack: u64) -> Result<A
 
 fn arrived_at(ledger: &Value, listener: &str) -> Option<Arrived> {
     let book = ledger.get("listeners")?.get(listener)?;
-    let reasons = book.get("rejected")?.as_object()?;
+    let backend = ledger.get("backends")?.get(BACKEND)?;
+    let held = backend.get("held")?;
     Some(Arrived {
         received: book.get("received")?.as_u64()?,
-        rejected: reasons.values().filter_map(Value::as_u64).sum(),
+        rejected: total(book.get("rejected")?)?,
         kernel_dropped: book.get("kernel_dropped")?.as_u64()?,
+        dropped: total(backend.get("dropped")?)?,
+        waiting: held.get("inbox")?.as_u64()? + held.get("queue")?.as_u64()?,
     })
+}
+
+/// Of all reasons.
+fn total(reasons: &Value) -> Option<u64> {
+    Some(reasons.as_object()?.values().filter_map(Value::as_u64).sum())
 }
 
 fn configuration(kind: &str) -> String {
@@ -85,17 +100,19 @@ bind = ["tcp://127.0.0.1:0"]
 protocol = "http"
 bind = ["tcp://127.0.0.1:0"]
 
-[backends.sink]
+[backends.{BACKEND}]
 kind = "{kind}"
 aggregate = true
 flush = "10s"
 
 [[routes]]
 name = "all"
-to = ["sink"]
+to = ["{BACKEND}"]
 "#
     )
 }
+
+const BACKEND: &str = "sink";
 
 /// How long the books may stand still before they are taken as final.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -110,11 +127,21 @@ mod tests {
 
     #[test]
     fn the_ledger_tells_what_arrived() {
-        let ledger = json!({ "listeners": { "statsd": {
-            "received": 90, "rejected": { "unknown_kind": 2, "bad_value": 3 }, "kernel_dropped": 1,
-        } } });
+        let ledger = json!({
+            "listeners": { "statsd": {
+                "received": 90,
+                "rejected": { "unknown_kind": 2, "bad_value": 3 },
+                "kernel_dropped": 1,
+            } },
+            "backends": { "sink": {
+                "dropped": { "queue_full": 4, "inbox_full": 3 },
+                "held": { "inbox": 1, "windows": 50, "open": 9, "queue": 8, "total": 68 },
+            } },
+        });
         let arrived = arrived_at(&ledger, "statsd").unwrap();
-        assert_eq!(arrived, Arrived { received: 90, rejected: 5, kernel_dropped: 1 });
+        let expected =
+            Arrived { received: 90, rejected: 5, kernel_dropped: 1, dropped: 7, waiting: 9 };
+        assert_eq!(arrived, expected);
         assert_eq!(arrived.told(5), 100);
         assert_eq!(arrived_at(&ledger, "tsdb"), None);
     }

@@ -74,7 +74,7 @@ impl Bench {
             let Load::Datagrams { rate, .. } = load else { return Ok(Verdict::Lost) };
             if trial.sent.rate() < rate * REACHED {
                 verdict = Verdict::SenderLimited;
-            } else if trial.sent.points == trial.arrived.received {
+            } else if trial.loss() == 0.0 {
                 return Ok(Verdict::Lossless(Box::new(trial)));
             }
         }

@@ -70,9 +70,10 @@ impl Trial {
         self.cpu_seconds * 1e6 / self.arrived.received.max(1) as f64
     }
 
-    /// The part of the points that did not arrive.
+    /// The part of the points that did not arrive, or were dropped later.
     pub fn loss(&self) -> f64 {
-        let lost = self.sent.points.saturating_sub(self.arrived.received);
+        let kept = self.arrived.received.saturating_sub(self.arrived.dropped);
+        let lost = self.sent.points.saturating_sub(kept);
         lost as f64 / self.sent.points.max(1) as f64
     }
 
@@ -186,7 +187,7 @@ impl fmt::Display for Subject {
 fn settle_bare(server: &mut Server) -> Result<(Arrived, f64)> {
     let told = server.finish()?;
     let Received { lines, kernel_dropped, cpu_seconds, .. } = serde_json::from_str(&told)?;
-    Ok((Arrived { received: lines, rejected: 0, kernel_dropped }, cpu_seconds))
+    Ok((Arrived { received: lines, kernel_dropped, ..Arrived::default() }, cpu_seconds))
 }
 
 /// Watches how busy the machine is with other things: noise that a reader should know of.
@@ -225,7 +226,7 @@ mod tests {
     fn losses_are_explained_by_the_kernel_or_not_at_all() {
         let trial = |kernel_dropped| Trial {
             sent: Sent { points: 1000, ..Sent::default() },
-            arrived: Arrived { received: 900, rejected: 0, kernel_dropped },
+            arrived: Arrived { received: 900, kernel_dropped, ..Arrived::default() },
             cpu_seconds: 0.0018,
             others: 0.0,
             pack: 25,
