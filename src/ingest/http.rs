@@ -46,8 +46,11 @@ pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
     let Connection { stream, presence } = connection;
     let Presence { peer, context, .. } = &presence;
     let limits = context.config.limits;
-    let timeouts =
-        Timeouts { idle: limits.idle.0, header: limits.header.0, request: limits.request.0 };
+    let timeouts = Timeouts {
+        idle: context.config.idle(),
+        header: limits.header.0,
+        request: limits.request.0,
+    };
     let stream = Rewound { head, read: 0, stream };
     let reason =
         match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {

@@ -189,7 +189,7 @@ impl<S: Speak> Reader<S> {
 
     async fn read_to_end(&mut self, stream: &Stream) -> End {
         let stop = self.desk.intake.context.stop.clone();
-        let idle = self.desk.intake.context.config.limits.idle.0;
+        let idle = self.desk.intake.context.config.idle();
         let mut heard = Instant::now();
         loop {
             self.desk.replies.flush(stream);

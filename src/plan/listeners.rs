@@ -74,7 +74,7 @@ fn limits(key: &str, listener: &Config, findings: &mut Findings) {
     positive("limits.line", limits.line.0 > 0);
     positive("limits.body", limits.body.0 > 0);
     positive("limits.connections", limits.connections > 0);
-    positive("limits.idle", !limits.idle.0.is_zero());
+    positive("limits.idle", limits.idle.is_none_or(|idle| !idle.0.is_zero()));
     positive("limits.header", !limits.header.0.is_zero());
     positive("limits.request", !limits.request.0.is_zero());
     positive("limits.tags", limits.tags > 0);

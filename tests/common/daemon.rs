@@ -39,6 +39,11 @@ impl Daemon {
         Daemon { name, child, log }
     }
 
+    /// Its process, for a look at `/proc`.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()

@@ -59,7 +59,7 @@ pub(super) fn respond(answer: Answer) -> Response {
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.
-pub(super) fn count(refusals: &Refusals<'_>, web: &Web, peer: Option<&Peer>) {
+pub(super) fn count(refusals: &Refusals<'_>, web: &Context, peer: Option<&Peer>) {
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
         let example = example.and_then(|item| item.item).map_or("", |item| item.get());
