@@ -147,7 +147,8 @@ impl Pair {
         })
         .await;
         let started_ms = statsd.started().await * 1000;
-        let grids = [0, started_ms].map(|origin_ms| Grid { origin_ms, window_ms: setup.window_ms });
+        let window_ms = setup.window_ms;
+        let grids = [0, started_ms % window_ms].map(|offset_ms| Grid { offset_ms, window_ms });
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         Pair { statsd, gateway, socket, grids }
     }
@@ -231,7 +232,7 @@ fn configuration(setup: &Setup) -> String {
 /// Where one side's windows end.
 #[derive(Clone, Copy)]
 struct Grid {
-    origin_ms: u64,
+    offset_ms: u64,
     window_ms: u64,
 }
 
@@ -241,7 +242,7 @@ impl Grid {
     }
 
     fn since_edge(self, now_ms: u64) -> u64 {
-        (now_ms - self.origin_ms) % self.window_ms
+        (now_ms - self.offset_ms) % self.window_ms
     }
 
     /// Two grids cut time into pieces, one of which is at least half a window long, so that both
