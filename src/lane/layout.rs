@@ -19,6 +19,7 @@ use super::timers::{Percentile, Weighted, classic};
 use protocols::batch::PointWriter;
 use protocols::{Batch, FieldValue, Kind, Measure, Number, Point, Tags, UnixNanos};
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// How one backend's rows look.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ impl Rows {
     /// Spells the percentiles once.
     pub(super) fn new(settings: &Settings) -> Self {
         let percentiles = settings.percentiles.iter().copied().map(Percentile::new).collect();
-        Self { layout: settings.layout, secs: settings.flush.as_secs_f64(), percentiles }
+        Self { layout: settings.layout, secs: secs(settings.flush), percentiles }
     }
 
     /// Appends the rows of one series.
@@ -212,6 +213,12 @@ fn put(row: &mut PointWriter<'_>, field: &str, value: f64) {
     row.field(field, FieldValue::Number(Number::F64(value)));
 }
 
+/// A span as the double next to it. `as_secs_f64` rounds twice, which is a bit off for some.
+#[allow(clippy::cast_precision_loss)] // A window of 2^53 ns would last a hundred days.
+fn secs(span: Duration) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
 #[allow(clippy::cast_precision_loss)] // No window holds 2^53 members.
 fn cardinality(members: usize) -> f64 {
     members as f64
@@ -297,6 +304,13 @@ mod tests {
              stats.timers.k.sum_squares=16 stats.timers.k.mean=4 stats.timers.k.median=4
              stats.timers.k.std=0",
         );
+    }
+
+    #[test]
+    fn a_span_is_rounded_once() {
+        for ms in 1..=60_000 {
+            assert_eq!(secs(Duration::from_millis(ms)), ms as f64 / 1000.0, "{ms} ms");
+        }
     }
 
     #[test]
