@@ -40,6 +40,8 @@ pub struct Received {
 pub struct Answer {
     after: Duration,
     act: Act,
+    /// Whether the connection ends with it, without a word about that in the headers.
+    last: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -58,18 +60,26 @@ struct State {
 impl Answer {
     /// Answers with this status and no body.
     pub fn status(status: u16) -> Answer {
-        let act = Act::Reply { status, headers: Vec::new(), body: String::new() };
-        Answer { after: Duration::ZERO, act }
+        Answer::act(Act::Reply { status, headers: Vec::new(), body: String::new() })
     }
 
     /// Takes the request and never says a word.
     pub fn hang() -> Answer {
-        Answer { after: Duration::ZERO, act: Act::Hang }
+        Answer::act(Act::Hang)
     }
 
     /// Takes the request and resets the connection.
     pub fn reset() -> Answer {
-        Answer { after: Duration::ZERO, act: Act::Reset }
+        Answer::act(Act::Reset)
+    }
+
+    fn act(act: Act) -> Answer {
+        Answer { after: Duration::ZERO, act, last: false }
+    }
+
+    /// The same, and the connection is closed after it, unannounced.
+    pub fn last(self) -> Answer {
+        Answer { last: true, ..self }
     }
 
     /// The same, but only after this long.
@@ -94,7 +104,15 @@ impl Answer {
 
 impl FakeHttp {
     pub async fn start(script: impl IntoIterator<Item = Answer>) -> FakeHttp {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        FakeHttp::start_at("127.0.0.1:0".parse().unwrap(), script).await
+    }
+
+    /// Listens where an earlier server did, as one that comes back.
+    pub async fn start_at(
+        address: SocketAddr,
+        script: impl IntoIterator<Item = Answer>,
+    ) -> FakeHttp {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let script = script.into_iter().collect();
         let state = Arc::new(Mutex::new(State { script, received: Vec::new() }));
@@ -114,6 +132,11 @@ impl FakeHttp {
     /// Adds to the end of the script.
     pub fn then(&self, answer: Answer) {
         self.state.lock().unwrap().script.push_back(answer);
+    }
+
+    /// Forgets the rest of the script: from now on all is well.
+    pub fn heal(&self) {
+        self.state.lock().unwrap().script.clear();
     }
 
     /// The requests so far, in order, those that were never answered included.
@@ -148,7 +171,7 @@ async fn converse(mut stream: BufReader<TcpStream>, state: Arc<Mutex<State>>) {
         match answer.act {
             Act::Reply { status, headers, body } => {
                 let reply = render(status, &headers, &body);
-                if stream.write_all(reply.as_bytes()).await.is_err() {
+                if stream.write_all(reply.as_bytes()).await.is_err() || answer.last {
                     return;
                 }
             }
