@@ -15,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::eventually::eventually;
+
 /// The server. Dropping it closes its port and every connection.
 pub struct FakeHttp {
     address: SocketAddr,
@@ -112,7 +114,9 @@ impl FakeHttp {
         address: SocketAddr,
         script: impl IntoIterator<Item = Answer>,
     ) -> FakeHttp {
-        let listener = TcpListener::bind(address).await.unwrap();
+        // The tasks of the one before end when the runtime comes to them, not as it is dropped.
+        let free = async || TcpListener::bind(address).await.ok();
+        let listener = eventually(&format!("{address} is free"), free).await;
         let address = listener.local_addr().unwrap();
         let script = script.into_iter().collect();
         let state = Arc::new(Mutex::new(State { script, received: Vec::new() }));
