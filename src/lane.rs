@@ -202,6 +202,12 @@ impl Lane {
         settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
     }
 
+    /// Whether its shaper is behind: half of the inbox is full. A shaper waits for no backend,
+    /// so this says that processors are short, never that a peer is slow.
+    pub fn behind(&self) -> bool {
+        self.0.inbox.capacity() < INBOX / 2 && !self.0.inbox.is_closed()
+    }
+
     /// Whether windows aggregate statsd kinds.
     pub fn aggregates(&self) -> bool {
         self.0.settings.aggregate

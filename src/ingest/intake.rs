@@ -152,6 +152,11 @@ impl Intake {
         self.router.refusing()
     }
 
+    /// Waits for a moment while what was submitted is still being worked on.
+    pub(super) async fn ease(&self) {
+        self.router.ease().await;
+    }
+
     /// Takes a line of statsd into the batch, or counts why not.
     pub(super) fn statsd_line(&mut self, line: &[u8], times: &TimeRange, peer: Who<'_>) {
         let Self { context, batch, .. } = self;

@@ -209,6 +209,7 @@ impl<S: Speak> Reader<S> {
                 Read::Nothing => {}
                 Read::End(end) => return end,
             }
+            self.desk.intake.ease().await;
             consume_budget().await;
         }
     }

@@ -11,6 +11,7 @@ use crate::lane::{Front, Lane, series_hash};
 use arc_swap::ArcSwap;
 use protocols::{Batch, Point};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Rules and the lanes they name. Immutable: a reload replaces it whole.
 #[derive(Debug, Default)]
@@ -84,9 +85,24 @@ impl Router {
 
     /// Whether a backend that points from here could reach is full and wants them refused.
     pub fn refusing(&self) -> bool {
+        self.reaches(Lane::refusing)
+    }
+
+    /// Waits, at most for a moment, while a lane that points from here could reach is behind.
+    /// For inputs whose senders can wait (streams and requests): what they are spared would be
+    /// dropped at a full inbox. No table is held meanwhile.
+    pub async fn ease(&self) {
+        let mut left = PATIENCE;
+        while !left.is_zero() && self.reaches(Lane::behind) {
+            tokio::time::sleep(GLANCE).await;
+            left = left.saturating_sub(GLANCE);
+        }
+    }
+
+    fn reaches(&self, state: impl Fn(&Lane) -> bool) -> bool {
         let table = self.tables.load();
         let reachable = table.rules.reachable(&self.origin);
-        reachable.iter().any(|place| table.lanes.get(place).is_some_and(Lane::refusing))
+        reachable.iter().any(|place| table.lanes.get(place).is_some_and(&state))
     }
 
     fn count(&self, submitted: Submitted) {
@@ -137,5 +153,89 @@ fn hand_over(fronts: &mut [Front<'_>], lanes: LaneSet, point: &Point<'_>, hash: 
         if let Some(front) = fronts.get_mut(place) {
             front.take(point, hash);
         }
+    }
+}
+
+/// Long enough for a shaper to get through its inbox, short enough that a lane which is closing
+/// a huge window holds up nobody for long.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often to look again: a few batches' worth of shaping.
+const GLANCE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Config as Kind, Place};
+    use crate::books::Books;
+    use crate::ingest::Protocol;
+    use crate::lane::{self, Settings, State};
+    use protocols::{Measure, Number, UnixNanos};
+    use std::collections::BTreeMap;
+
+    /// A router before a table with one blackhole lane called `a`, and the lane's tasks.
+    fn rig(routes: serde_json::Value, books: &Books) -> (Router, lane::Running) {
+        let clock = Clock::starting_at(UnixNanos::from_secs(1_000));
+        let kind = Kind::Blackhole(crate::backend::blackhole::Config {});
+        let book = books.backend("a");
+        let place = Place { data_dir: std::path::Path::new("."), clock, book: &book };
+        let (encode, ship) = (kind.encoder(), kind.shipper(&place).unwrap());
+        let settings = Settings::new("a", kind.kind(), &lane::Config::default());
+        let state = State::new(Arc::clone(&book), settings.shards);
+        let (lane, running) = lane::spawn(settings, state, encode, ship, clock);
+        let routes: Vec<super::super::Config> = serde_json::from_value(routes).unwrap();
+        let rules = Rules::compile(&routes, &BTreeMap::from([("a".to_owned(), 0)])).unwrap();
+        let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
+        let tables = Tables::from(Arc::new(ArcSwap::from_pointee(Table {
+            rules,
+            lanes: vec![lane],
+            taken,
+        })));
+        let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
+        (Router::new(tables, origin, books.listener("statsd"), clock), running)
+    }
+
+    fn batch(names: &[&str]) -> Batch {
+        let mut batch = Batch::new();
+        for name in names {
+            batch.begin(name).finish(Measure::Reading(Number::I64(1)), None, "");
+        }
+        batch
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_point_is_counted_where_it_went() {
+        let books = Books::default();
+        let (mut router, mut running) = rig(
+            serde_json::json!([
+                {"name": "kept", "match": {"name": "k*"}, "to": ["a"]},
+                {"name": "dropped", "match": {"name": "d"}, "to": []},
+            ]),
+            &books,
+        );
+        let submitted = router.submit(&mut batch(&["k1", "k2", "d", "u"]));
+        assert_eq!(submitted, Submitted { routed: 3, unmatched: 1 });
+        let listener = books.listener("statsd");
+        assert_eq!(
+            (listener.received.get(), listener.routed.get(), listener.unmatched.get()),
+            (4, 3, 1)
+        );
+        assert_eq!((books.route("kept").get(), books.route("dropped").get()), (2, 1));
+        drop(router);
+        running.drained().await;
+        assert_eq!(books.backend("a").delivered.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sender_that_can_wait_is_spared_a_full_inbox() {
+        let books = Books::default();
+        let (mut router, mut running) = rig(serde_json::json!([{"to": ["a"]}]), &books);
+        for _ in 0..1_000 {
+            router.ease().await;
+            router.submit(&mut batch(&["x"]));
+        }
+        drop(router);
+        running.drained().await;
+        let book = books.backend("a");
+        assert_eq!((book.delivered.get(), book.dropped.total()), (1_000, 0));
     }
 }

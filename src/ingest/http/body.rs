@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::error::Error;
 use tokio::time::timeout;
 
-/// Reads the body.
+/// Reads the body, when the lanes have got through what came before.
 pub(super) async fn read(request: Request, web: &Web) -> Result<Bytes, Refusal> {
     let limits = web.config.limits;
     let most = limits.body.bytes();
@@ -20,6 +20,7 @@ pub(super) async fn read(request: Request, web: &Web) -> Result<Bytes, Refusal> 
     if !encoded && declared(&request) > most {
         return Err(too_large(most));
     }
+    web.router.ease().await;
     let body = Limited::new(request.into_body(), most).collect();
     let bytes = match timeout(limits.request.0, body).await {
         Ok(Ok(body)) => body.to_bytes(),

@@ -1,0 +1,151 @@
+//! What may be typed.
+
+use crate::address::Address;
+use crate::pace;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Parser)]
+#[command(name = "load", about = "Offers load whose totals can be checked")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print the result as a line of JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Sends statsd lines over UDP, or over TCP
+    Statsd(StatsdArguments),
+    /// Sends OpenTSDB puts over TCP
+    Opentsdb(OpentsdbArguments),
+    /// Sends JSON points, or with the path /api/put those of OpenTSDB
+    Http(HttpArguments),
+    /// Receives and counts, and nothing else: the floor under every gateway
+    Bare(BareArguments),
+    /// Compares the gateway with the floor, load by load, and checks its ledger
+    Compare(CompareArguments),
+    /// Finds the highest rate of datagrams that loses nothing, of the floor and of the gateway
+    Search(SearchArguments),
+}
+
+#[derive(Args)]
+pub struct StatsdArguments {
+    /// udp://host:port or tcp://host:port
+    #[arg(long)]
+    pub to: Address,
+    /// Lines a second: 50000, 300k/s, 1.5M/s; by default 100k/s over UDP and flat out over TCP
+    #[arg(long, value_parser = pace::parse_rate)]
+    pub rate: Option<f64>,
+    /// Lines in a datagram
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub pack: u64,
+    /// Add three tags to each line
+    #[arg(long)]
+    pub tags: bool,
+    /// Datagrams that the kernel cuts out of one message, at the most; 1 sends them one by one
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub gso: u64,
+    /// Connections over TCP
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub connections: u64,
+    #[command(flatten)]
+    pub extent: Extent,
+}
+
+#[derive(Args)]
+pub struct OpentsdbArguments {
+    /// tcp://host:port
+    #[arg(long)]
+    pub to: Address,
+    /// Connections
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub connections: u64,
+    /// Lines a second; flat out by default
+    #[arg(long, value_parser = pace::parse_rate)]
+    pub rate: Option<f64>,
+    #[command(flatten)]
+    pub extent: Extent,
+}
+
+#[derive(Args)]
+pub struct HttpArguments {
+    /// http://host:port/v1/points or http://host:port/api/put
+    #[arg(long)]
+    pub to: Address,
+    /// Connections
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub connections: u64,
+    /// Points in a request
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub batch: u64,
+    /// Points a second; flat out by default
+    #[arg(long, value_parser = pace::parse_rate)]
+    pub rate: Option<f64>,
+    #[command(flatten)]
+    pub extent: Extent,
+}
+
+#[derive(Args)]
+pub struct BareArguments {
+    /// udp://host:port or tcp://host:port; port 0 takes a free one
+    #[arg(long)]
+    pub listen: Address,
+    /// Ends when nothing has come for this many seconds after something has
+    #[arg(long, default_value_t = 1.0)]
+    pub idle: f64,
+    /// Ends after this many seconds
+    #[arg(long, default_value_t = 60.0)]
+    pub deadline: f64,
+}
+
+#[derive(Args)]
+pub struct CompareArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// One short round: a smoke test, too short for figures
+    #[arg(long)]
+    pub quick: bool,
+    /// Rounds, which take turns; the table shows their medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// How long each load is offered
+    #[arg(long, default_value_t = 2.5)]
+    pub seconds: f64,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub names: u64,
+    /// Lines a second at one line a datagram
+    #[arg(long, default_value = "300k/s", value_parser = pace::parse_rate)]
+    pub pack1_rate: f64,
+    /// Lines a second at 25 lines a datagram
+    #[arg(long, default_value = "1.5M/s", value_parser = pace::parse_rate)]
+    pub pack25_rate: f64,
+    /// Leave out the gateway with its embedded store
+    #[arg(long)]
+    pub no_store: bool,
+}
+
+#[derive(Args)]
+pub struct SearchArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub names: u64,
+}
+
+/// How many series, for how long.
+#[derive(Args)]
+pub struct Extent {
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub names: u64,
+    /// For how long
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+}

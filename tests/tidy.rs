@@ -1,0 +1,165 @@
+//! The house is in order: who may import whom, and every file says what it is for.
+//!
+//! The table below is the one of `ARCHITECTURE.md` in a form that a test can hold. An edge that is
+//! not in it is either a mistake or a decision: then write it down here and there.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room, and the rooms that it may import.
+const MAY_IMPORT: &[(&str, &str)] = &[
+    // Pure and small, below everything.
+    ("units", ""),
+    ("clock", ""),
+    ("books", ""),
+    ("log", ""),
+    ("log_limit", ""),
+    // The way of a point: in, through the table, into a lane, out.
+    ("net", "units"),
+    ("ingest", "books clock log_limit net route units"),
+    ("route", "books clock config ingest lane"),
+    ("lane", "backend books clock units"),
+    ("backend", "books clock store units"),
+    ("store", "backend clock route units"),
+    // What is shown.
+    ("telemetry", "books clock"),
+    ("admin", "books clock store telemetry"),
+    ("query", "store"),
+    // What is configured.
+    ("config", "admin backend ingest lane route units"),
+    ("plan", "admin backend config ingest lane route units"),
+    // What ties it together.
+    ("explain", "config ingest lane plan route store"),
+    ("app", "admin backend books clock config explain ingest lane net plan route telemetry"),
+    ("run", "app clock config log plan"),
+    ("send", "clock"),
+    ("cli", "clock config explain log plan query run send"),
+];
+
+#[test]
+fn rooms_import_only_what_they_may() {
+    for file in rust_files(Path::new("src")) {
+        let room = room_of(&file);
+        if matches!(room.as_str(), "lib" | "main") {
+            continue;
+        }
+        let (_, allowed) = MAY_IMPORT
+            .iter()
+            .find(|(name, _)| *name == room)
+            .unwrap_or_else(|| panic!("{} is in no room of the table", file.display()));
+        let allowed: BTreeSet<_> = allowed.split(' ').chain([room.as_str()]).collect();
+        for import in imports(&product_code(&file)) {
+            assert!(allowed.contains(import.as_str()), "{} imports {import}", file.display());
+        }
+    }
+}
+
+#[test]
+fn protocols_do_no_io() {
+    let forbidden =
+        ["std::net", "std::fs", "std::time", "std::thread", "tokio", "tracing", "metrics", "rand"];
+    for file in rust_files(Path::new("protocols/src")) {
+        let code = product_code(&file);
+        for word in forbidden {
+            let used = code.contains(&format!("use {word}")) || code.contains(&format!("{word}::"));
+            assert!(!used, "{} uses {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for place in ["src", "protocols/src", "tests", "benches"] {
+        for file in rust_files(Path::new(place)) {
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.starts_with("//!"), "{} does not begin with //!", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_called_mod_rs_but_where_cargo_wants_it() {
+    for place in ["src", "protocols/src"] {
+        for file in rust_files(Path::new(place)) {
+            assert!(!file.ends_with("mod.rs"), "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_rules_of_this_test_can_fail() {
+    assert_eq!(imports("use crate::lane::Lane;"), ["lane"]);
+    assert_eq!(imports("use crate::{admin, ingest::Config};"), ["admin", "ingest"]);
+    assert_eq!(imports("let x = crate::books::Books::default();"), ["books"]);
+    assert!(imports("// crate::lane is not meant").is_empty());
+}
+
+/// `src/lane/queue.rs` and `src/lane.rs` are the room `lane`.
+fn room_of(file: &Path) -> String {
+    let inside = file.strip_prefix("src").unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Without the tests beside the code, which may know anybody.
+fn product_code(file: &Path) -> String {
+    if file.ends_with("tests.rs") || file.iter().any(|part| part == "tests") {
+        return String::new();
+    }
+    let text = fs::read_to_string(file).unwrap();
+    text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned()
+}
+
+/// The rooms named after `crate::`, alone or in braces.
+fn imports(code: &str) -> Vec<String> {
+    let mut rooms = Vec::new();
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(list) => rooms.extend(heads(list)),
+            None => rooms.push(word(rest)),
+        }
+    }
+    rooms
+}
+
+/// The first words of a list in braces, up to its end.
+fn heads(list: &str) -> Vec<String> {
+    let (mut depth, mut heads, mut fresh) = (0, Vec::new(), true);
+    for (at, char) in list.char_indices() {
+        match char {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => fresh = true,
+            _ if fresh && !char.is_whitespace() => {
+                heads.push(word(&list[at..]));
+                fresh = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn word(text: &str) -> String {
+    text.chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
+}
+
+fn rust_files(place: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(place).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
