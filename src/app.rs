@@ -15,7 +15,7 @@ pub use banner::banner;
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::plan::Plan;
-use crate::route::{Rules, Table, Tables};
+use crate::route::{Table, Tables};
 use admin::{Admin, Shown};
 use arc_swap::ArcSwap;
 use lanes::Lanes;
@@ -143,17 +143,14 @@ impl App {
                 "a new data_dir needs a restart: the store cannot move while it is open".to_owned()
             );
         }
-        let places = plan.backends.keys().cloned().zip(0..).collect();
-        let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
-            let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
-            texts.join("; ")
-        })?;
-        let sockets = self.listeners.prepare(&plan)?;
+        let rules = plan.rules()?;
         let world =
             lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
         let table = self.tables.load_full();
         let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
         drop(table);
+        // Last of what may fail, since a socket that is bound is seen from outside.
+        let sockets = self.listeners.prepare(&plan)?;
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, self.clock);

@@ -165,6 +165,9 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
         let data_dir = args.data_dir.or_else(|| cli.run.data_dir.clone());
         Inputs { files, data_dir, environment }
     };
+    if !matches!(cli.command, None | Some(Command::Run(_))) {
+        run::release_hangups();
+    }
     match cli.command {
         None => run(&inputs(RunArgs::default()), cli.log.log_format),
         Some(Command::Run(args)) => run(&inputs(args), cli.log.log_format),

@@ -7,11 +7,10 @@ use crate::config::Backend;
 use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
 use crate::plan::Plan;
-use crate::route::{Origin, Rule, Rules, Verdict};
+use crate::route::{LaneSet, Origin, Rule, Rules, Verdict};
 use crate::store::when::show as show_time;
 use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos};
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// The story of a line at a listener, as text. `now` decides which window it would fall into.
 ///
@@ -24,83 +23,76 @@ pub fn explain(plan: &Plan, listener: &str, line: &[u8], now: UnixNanos) -> Resu
         format!("there is no listener `{listener}`; there are {}", known.join(", "))
     })?;
     let batch = ingest::parse_alone(config, line, now)?;
-    let places: BTreeMap<_, _> = plan.backends.keys().cloned().zip(0..).collect();
-    let rules = Rules::compile(&plan.routes, &places).map_err(|mistakes| {
-        mistakes.into_iter().map(|mistake| mistake.message).collect::<String>()
-    })?;
+    let rules = plan.rules()?;
     let origin = Origin { listener: listener.into(), protocol: config.protocol };
+    let backends = plan.backends.iter().collect();
+    let story = Story { rules: &rules, origin: &origin, backends, now };
     let mut text = String::new();
     for point in batch.iter() {
-        Story { plan, rules: &rules, origin: &origin, now }.tell(&point, &mut text);
+        // Writing to a String does not fail.
+        let _ = story.tell(&point, &mut text);
     }
     Ok(text)
 }
 
 struct Story<'a> {
-    plan: &'a Plan,
     rules: &'a Rules,
     origin: &'a Origin,
+    /// In the order of the lanes' places.
+    backends: Vec<(&'a String, &'a Backend)>,
     now: UnixNanos,
 }
 
 impl Story<'_> {
-    fn tell(&self, point: &Point<'_>, text: &mut String) {
-        // Writing to a String does not fail, here and below.
-        let _ = writeln!(text, "point    {}", describe(point));
-        let _ = writeln!(text, "gate     no principals are configured: anyone may write");
+    fn tell(&self, point: &Point<'_>, text: &mut String) -> fmt::Result {
+        writeln!(text, "point    {}", describe(point))?;
+        writeln!(text, "gate     no principals are configured: anyone may write")?;
         let verdicts = self.rules.explain(point, self.origin);
-        for (number, (rule, verdict)) in self.rules.iter().zip(&verdicts).enumerate() {
-            let _ = writeln!(
-                text,
-                "route {:<2} {}: {}",
-                number + 1,
-                rule.name,
-                self.verdict(rule, verdict)
-            );
+        let told = || self.rules.iter().zip(&verdicts);
+        for (place, (rule, verdict)) in told().enumerate() {
+            let verdict = self.verdict(rule, verdict);
+            writeln!(text, "route {:<2} {}: {verdict}", place + 1, rule.name)?;
         }
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Takes { .. })) {
-            let _ = writeln!(text, "         no route takes it: counted as unmatched");
+            writeln!(text, "         no route takes it: counted as unmatched")?;
         }
-        for (rule, verdict) in self.rules.iter().zip(&verdicts) {
-            if let Verdict::Takes { lanes, .. } = verdict {
-                for (name, backend) in
-                    lanes.iter().filter_map(|lane| self.plan.backends.iter().nth(lane))
-                {
-                    self.bytes(name, backend, rule, point, text);
-                }
+        for (rule, verdict) in told() {
+            let Verdict::Takes { lanes, .. } = verdict else { continue };
+            for (name, backend) in self.named(*lanes) {
+                self.bytes(name, backend, rule, point, text)?;
             }
         }
         text.push('\n');
+        Ok(())
+    }
+
+    fn named(&self, lanes: LaneSet) -> impl Iterator<Item = (&String, &Backend)> {
+        lanes.iter().filter_map(|place| self.backends.get(place).copied())
     }
 
     fn verdict(&self, rule: &Rule, verdict: &Verdict) -> String {
-        let names = |lanes: crate::route::LaneSet| {
-            let names = lanes.iter().filter_map(|lane| self.plan.backends.keys().nth(lane));
-            names.map(String::as_str).collect::<Vec<_>>().join(", ")
+        let (lanes, had) = match verdict {
+            Verdict::Passes(reason) => return format!("passes, {reason}"),
+            Verdict::NotTried => return "not tried, an earlier route was final".to_owned(),
+            Verdict::Takes { lanes, had } => (self.names(*lanes), self.names(*had)),
         };
-        match verdict {
-            Verdict::Passes(reason) => format!("passes, {reason}"),
-            Verdict::NotTried => "not tried, an earlier route was final".to_owned(),
-            Verdict::Takes { lanes, had } => {
-                let mut text = match names(*lanes) {
-                    to if to.is_empty() && names(*had).is_empty() => {
-                        "takes, and drops on purpose".to_owned()
-                    }
-                    to if to.is_empty() => "takes".to_owned(),
-                    to => format!("takes, to {to}"),
-                };
-                if !names(*had).is_empty() {
-                    let _ = write!(text, " ({} has it already)", names(*had));
-                }
-                if rule.rewrite.is_some() {
-                    text.push_str(", rewritten");
-                }
-                if rule.last {
-                    text.push_str(", final");
-                }
-                text
-            }
+        let mut text = match (lanes.as_str(), had.as_str()) {
+            ("", "") => "takes, and drops on purpose".to_owned(),
+            ("", had) => format!("takes, already sent to {had}"),
+            (to, "") => format!("takes, to {to}"),
+            (to, had) => format!("takes, to {to}, already sent to {had}"),
+        };
+        if rule.rewrite.is_some() {
+            text.push_str(", rewritten");
         }
+        if rule.last {
+            text.push_str(", final");
+        }
+        text
+    }
+
+    fn names(&self, lanes: LaneSet) -> String {
+        self.named(lanes).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The exact bytes for one backend, as if the point were alone in its window.
@@ -111,26 +103,27 @@ impl Story<'_> {
         rule: &Rule,
         point: &Point<'_>,
         text: &mut String,
-    ) {
+    ) -> fmt::Result {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let mut scratch = Batch::new();
         let sent = rule.sent(*point, &mut scratch);
         let (rows, how) = self.rows(&settings, &sent);
-        let _ =
-            writeln!(text, "backend  {name} ({} {}), {how}", settings.kind, backend.kind.place());
+        let place = backend.kind.place();
+        writeln!(text, "backend  {name} ({} {place}), {how}", settings.kind)?;
         let mut encoder = backend.kind.encoder();
         let mut out = Vec::new();
-        for row in rows.iter() {
-            if let Err(skip) = encoder.encode(&row, &mut out) {
-                let _ = writeln!(text, "         dropped, {}: {skip}", skip.label());
-            }
+        let skipped = |row| encoder.encode(&row, &mut out).err();
+        let skips: Vec<_> = rows.iter().filter_map(skipped).collect();
+        for line in String::from_utf8_lossy(&out).lines() {
+            writeln!(text, "         {line}")?;
+        }
+        for skip in skips {
+            writeln!(text, "dropped  {}: {skip}", skip.label())?;
         }
         for (skip, count) in encoder.lost_parts() {
-            let _ = writeln!(text, "         left out {count}: {skip}");
+            writeln!(text, "left out {count}, {}: {skip}", skip.label())?;
         }
-        for line in String::from_utf8_lossy(&out).lines() {
-            let _ = writeln!(text, "         {line}");
-        }
+        Ok(())
     }
 
     fn rows(&self, settings: &Settings, point: &Point<'_>) -> (Batch, String) {
@@ -169,17 +162,17 @@ fn describe(point: &Point<'_>) -> String {
 }
 
 fn value(measure: &Measure<'_>) -> String {
-    let sampled = |value: f64, rate: f64| match rate {
-        1.0 => value.to_string(),
+    let sampled = |value: String, rate: f64| match rate {
+        1.0 => value,
         _ => format!("{value} at rate {rate}"),
     };
     match *measure {
-        Measure::Count { delta, rate } => sampled(delta, rate),
+        Measure::Count { delta, rate } => sampled(delta.to_string(), rate),
         Measure::Gauge(value) => value.to_string(),
         Measure::GaugeShift(change) => format!("changed by {change:+}"),
-        Measure::Timing { ms, rate } => format!("{} ms", sampled(ms, rate)),
+        Measure::Timing { ms, rate } => sampled(format!("{ms} ms"), rate),
         Measure::Histogram { value, rate } | Measure::Distribution { value, rate } => {
-            sampled(value, rate)
+            sampled(value.to_string(), rate)
         }
         Measure::Set(member) => format!("member {member:?}"),
         Measure::Reading(number) => show_number(number),

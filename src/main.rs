@@ -1,9 +1,10 @@
 //! The `pointsman` binary.
 
 use clap::Parser as _;
-use pointsman::{cli, config};
+use pointsman::{cli, config, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    run::hold_hangups();
     cli::main(cli::Cli::parse(), config::environment())
 }

@@ -15,7 +15,8 @@ pub use crate::config::Backend;
 pub use describe::conditions;
 
 use crate::config::{self, Inputs, Loaded, Mistake, Report, Sections, is_name};
-use crate::{admin, ingest, route};
+use crate::route::{self, Rules};
+use crate::{admin, ingest};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,6 +58,19 @@ impl Plan {
             routes: Vec::new(),
             ..self
         }
+    }
+
+    /// The routes, compiled; a lane's place is that of its backend in [`backends`](Self::backends).
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with a plan that [`load`](Self::load) has not made.
+    pub fn rules(&self) -> Result<Rules, String> {
+        let places = self.backends.keys().cloned().zip(0..).collect();
+        Rules::compile(&self.routes, &places).map_err(|mistakes| {
+            let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
+            texts.join("; ")
+        })
     }
 
     /// Reads a configuration and makes a plan of it.

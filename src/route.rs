@@ -45,6 +45,13 @@ pub struct Config {
     pub rewrite: Option<Rewrite>,
 }
 
+impl Config {
+    /// What the route at this place of the list is called: its name, else its number.
+    pub fn name_at(&self, index: usize) -> String {
+        self.name.clone().unwrap_or_else(|| format!("route {}", index + 1))
+    }
+}
+
 /// Which points a route takes: all keys must hold, a list means any of.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

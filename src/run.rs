@@ -1,18 +1,35 @@
 //! `pointsman run`: a runtime, the signals and the app between them.
 //!
 //! SIGTERM and SIGINT end it in order, a second one at once; SIGHUP reloads. Handlers are
-//! installed before the configuration is read, so that an early signal is kept and not deadly.
+//! installed before the configuration is read, and from the first line of `main` until then
+//! hangups are held back, so that an early one is kept and not deadly.
 
 use crate::app::{App, Loader, Wish, banner};
 use crate::clock::Clock;
 use crate::config::Inputs;
 use crate::log;
 use crate::plan::{Plan, Planned};
+use nix::sys::signal::{SigSet, Signal as Number};
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, warn};
+
+/// Keeps hangups waiting until [`run`] can take them: without a handler they kill.
+pub fn hold_hangups() {
+    // Were it refused, an early hangup would end the process, as it does any other.
+    let _ = hangup().thread_block();
+}
+
+/// Lets them through again: to their handler, or for a command that has none to end it.
+pub fn release_hangups() {
+    let _ = hangup().thread_unblock();
+}
+
+fn hangup() -> SigSet {
+    SigSet::from(Number::SIGHUP)
+}
 
 /// Runs the gateway until it is told to end.
 pub fn run(
@@ -29,6 +46,7 @@ pub fn run(
             Ok(signals) => signals,
             Err(problem) => return failed(&format!("signals: {problem}")),
         };
+        release_hangups();
         match Plan::load(inputs) {
             Ok(planned) => serve(planned, inputs.clone(), format, signals).await,
             Err(report) => bad(&report),

@@ -6,7 +6,8 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::explain;
 use crate::net::{Acceptor, Bound, http};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
+use crate::route;
 use crate::telemetry::Telemetry;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
@@ -131,19 +132,13 @@ fn reload(wish: mpsc::Sender<Wish>) -> Reloading {
 }
 
 fn views(plan: &Plan) -> Vec<RouteView> {
-    let name = |index: usize, route: &crate::route::Config| {
-        route.name.clone().unwrap_or_else(|| format!("route {}", index + 1))
+    let view = |(index, route): (usize, &route::Config)| RouteView {
+        name: route.name_at(index),
+        matching: plan::conditions(&route.matching),
+        to: route.to.clone(),
+        last: route.last,
     };
-    plan.routes
-        .iter()
-        .enumerate()
-        .map(|(index, route)| RouteView {
-            name: name(index, route),
-            matching: crate::plan::conditions(&route.matching),
-            to: route.to.clone(),
-            last: route.last,
-        })
-        .collect()
+    plan.routes.iter().enumerate().map(view).collect()
 }
 
 /// People and scrapers; more would be a mistake somewhere.

@@ -1,7 +1,6 @@
 //! A plan in words, as `check` prints it.
 
 use super::backends::word;
-use super::routes::name_of;
 use super::{Backend, Plan};
 use crate::backend;
 use crate::route::{Config, Match, OneOrMany, Rewrite};
@@ -27,7 +26,7 @@ impl fmt::Display for Plan {
             f.write_str(NONE)?;
         }
         for (i, config) in self.routes.iter().enumerate() {
-            write!(f, "  {}  {}\n{}", i + 1, name_of(i, config), route(config))?;
+            write!(f, "  {}  {}\n{}", i + 1, config.name_at(i), route(config))?;
         }
         Ok(())
     }

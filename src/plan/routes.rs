@@ -32,11 +32,6 @@ fn rules_compile(sections: &Sections, findings: &mut Findings) {
     }
 }
 
-/// What a route is called: its name, or its place in the list.
-pub(super) fn name_of(i: usize, route: &Config) -> String {
-    route.name.clone().unwrap_or_else(|| format!("route {}", i + 1))
-}
-
 fn backends_exist(i: usize, route: &Config, sections: &Sections, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (j, name) in route.to.iter().enumerate() {
@@ -76,7 +71,7 @@ fn names_differ(sections: &Sections, findings: &mut Findings) {
     let mut seen = BTreeMap::new();
     for (i, route) in sections.routes.iter().enumerate() {
         let Some(route) = route else { continue };
-        let name = name_of(i, route);
+        let name = route.name_at(i);
         let key = format!("routes[{i}].name");
         if name.is_empty() || name.chars().any(char::is_control) {
             findings.wrong(&key, "a route's name is a line of text");

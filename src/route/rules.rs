@@ -208,7 +208,7 @@ fn rule(
         }
     }
     Rule {
-        name: route.name.clone().unwrap_or_else(|| format!("route {}", index + 1)),
+        name: route.name_at(index),
         test: Test::compile(&route.matching, &format!("{key}.match"), mistakes),
         to,
         last: route.last,

@@ -76,6 +76,16 @@ impl Daemon {
         kill(Pid::from_raw(pid), signal).expect("a child of ours can be signalled");
     }
 
+    /// Whether it has blocked this signal, or has a handler for it.
+    pub fn survives(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let survives = |mask: &str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal as i32 - 1) & 1 == 1
+        };
+        survives("SigBlk:") || survives("SigCgt:")
+    }
+
     /// Stops it in its tracks: its sockets stay open, and nobody answers.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);

@@ -15,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::eventually::eventually;
+
 /// The server. Dropping it closes its port and every connection.
 pub struct FakeHttp {
     address: SocketAddr,
@@ -40,6 +42,8 @@ pub struct Received {
 pub struct Answer {
     after: Duration,
     act: Act,
+    /// Whether the connection ends with it, without a word about that in the headers.
+    last: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -60,18 +64,26 @@ type Rule = Box<dyn Fn(&Received) -> Answer + Send>;
 impl Answer {
     /// Answers with this status and no body.
     pub fn status(status: u16) -> Answer {
-        let act = Act::Reply { status, headers: Vec::new(), body: String::new() };
-        Answer { after: Duration::ZERO, act }
+        Answer::act(Act::Reply { status, headers: Vec::new(), body: String::new() })
     }
 
     /// Takes the request and never says a word.
     pub fn hang() -> Answer {
-        Answer { after: Duration::ZERO, act: Act::Hang }
+        Answer::act(Act::Hang)
     }
 
     /// Takes the request and resets the connection.
     pub fn reset() -> Answer {
-        Answer { after: Duration::ZERO, act: Act::Reset }
+        Answer::act(Act::Reset)
+    }
+
+    fn act(act: Act) -> Answer {
+        Answer { after: Duration::ZERO, act, last: false }
+    }
+
+    /// The same, and the connection is closed after it, unannounced.
+    pub fn last(self) -> Answer {
+        Answer { last: true, ..self }
     }
 
     /// The same, but only after this long.
@@ -96,16 +108,27 @@ impl Answer {
 
 impl FakeHttp {
     pub async fn start(script: impl IntoIterator<Item = Answer>) -> FakeHttp {
-        FakeHttp::listen(script.into_iter().collect(), Box::new(|_| Answer::status(204))).await
+        FakeHttp::start_at("127.0.0.1:0".parse().unwrap(), script).await
+    }
+
+    /// Listens where an earlier server did, as one that comes back.
+    pub async fn start_at(
+        address: SocketAddr,
+        script: impl IntoIterator<Item = Answer>,
+    ) -> FakeHttp {
+        let script = script.into_iter().collect();
+        FakeHttp::listen(address, script, Box::new(|_| Answer::status(204))).await
     }
 
     /// Judges each request by itself.
     pub async fn judging(rule: impl Fn(&Received) -> Answer + Send + 'static) -> FakeHttp {
-        FakeHttp::listen(VecDeque::new(), Box::new(rule)).await
+        FakeHttp::listen("127.0.0.1:0".parse().unwrap(), VecDeque::new(), Box::new(rule)).await
     }
 
-    async fn listen(script: VecDeque<Answer>, rule: Rule) -> FakeHttp {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn listen(address: SocketAddr, script: VecDeque<Answer>, rule: Rule) -> FakeHttp {
+        // The tasks of the one before end when the runtime comes to them, not as it is dropped.
+        let free = async || TcpListener::bind(address).await.ok();
+        let listener = eventually(&format!("{address} is free"), free).await;
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { script, rule, received: Vec::new() }));
         let mut task = JoinSet::new();
@@ -124,6 +147,11 @@ impl FakeHttp {
     /// Adds to the end of the script.
     pub fn then(&self, answer: Answer) {
         self.state.lock().unwrap().script.push_back(answer);
+    }
+
+    /// Forgets the rest of the script: from now on all is well.
+    pub fn heal(&self) {
+        self.state.lock().unwrap().script.clear();
     }
 
     /// The requests so far, in order, those that were never answered included.
@@ -159,7 +187,7 @@ async fn converse(mut stream: BufReader<TcpStream>, state: Arc<Mutex<State>>) {
         match answer.act {
             Act::Reply { status, headers, body } => {
                 let reply = render(status, &headers, &body);
-                if stream.write_all(reply.as_bytes()).await.is_err() {
+                if stream.write_all(reply.as_bytes()).await.is_err() || answer.last {
                     return;
                 }
             }

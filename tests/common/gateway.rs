@@ -123,6 +123,10 @@ impl Gateway {
         fs::read_to_string(self.directory.path().join(STDOUT)).unwrap()
     }
 
+    pub fn config_file(&self) -> PathBuf {
+        self.directory.path().join(CONFIG)
+    }
+
     pub fn data_dir(&self) -> PathBuf {
         self.directory.path().join(DATA)
     }
@@ -148,7 +152,7 @@ impl Gateway {
     }
 
     fn write_config(&self, config_toml: &str) {
-        fs::write(self.directory.path().join(CONFIG), config_toml).unwrap();
+        fs::write(self.config_file(), config_toml).unwrap();
     }
 }
 

@@ -17,7 +17,15 @@ pub struct UdpSink {
 
 impl UdpSink {
     pub async fn start() -> UdpSink {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        UdpSink::start_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub async fn start_at(address: SocketAddr) -> UdpSink {
+        UdpSink::on(UdpSocket::bind(address).await.unwrap())
+    }
+
+    /// Keeps what arrives at a socket that was bound elsewhere, in another network perhaps.
+    pub fn on(socket: UdpSocket) -> UdpSink {
         let address = socket.local_addr().unwrap();
         let datagrams = Arc::default();
         let mut task = JoinSet::new();

@@ -1,0 +1,90 @@
+//! A network of a test's own, made of the kernel's namespaces: ports that nobody else uses, a
+//! resolver of one's choice, a neighbour at the other end of a cable.
+//!
+//! The whole test runs inside, with every task and every process that it starts. All of it goes
+//! away with the thread; nothing on this host is changed. Only root may do this: without the
+//! right, the test says so and is skipped.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use tokio::net::UdpSocket;
+
+/// Runs a test in an empty network of its own. Loopback is up; `/etc/resolv.conf` says that the
+/// resolver is at 127.0.0.1:53, where the test may put one.
+pub fn in_own_network<T: Future<Output = ()>>(test: impl FnOnce() -> T + Send + 'static) {
+    let inside = thread::spawn(|| {
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
+            eprintln!("skipped: no network of one's own may be made here ({error})");
+            return;
+        }
+        run("ip link set lo up");
+        run("mount --make-rprivate /");
+        let resolver = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(resolver.path(), "nameserver 127.0.0.1\noptions timeout:1\n").unwrap();
+        bind_mount(resolver.path(), "/etc/resolv.conf");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test());
+    });
+    if let Err(panic) = inside.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Another network, which is reached over a cable.
+pub struct Neighbour {
+    /// Bound over there, in the order asked for.
+    pub sockets: Vec<UdpSocket>,
+}
+
+impl Neighbour {
+    /// Lays a cable between this network, where it has the addresses `here`, and a new one, where
+    /// it has the addresses `there` (`10.9.0.2/24`), and binds UDP sockets at its far end.
+    pub fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
+        let (tell_id, id) = mpsc::channel();
+        let (laid, wait) = mpsc::channel::<()>();
+        let there: Vec<_> = there.iter().map(|address| (*address).to_owned()).collect();
+        let bind = bind.to_vec();
+        let over_there = thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            tell_id.send(gettid()).unwrap();
+            wait.recv().unwrap();
+            bring_up("far", &there);
+            let socket = |address: &SocketAddr| std::net::UdpSocket::bind(address).unwrap();
+            bind.iter().map(socket).collect::<Vec<_>>()
+        });
+        run("ip link add near type veth peer name far");
+        run(&format!("ip link set far netns {}", id.recv().unwrap()));
+        laid.send(()).unwrap();
+        bring_up("near", &here.iter().map(|address| (*address).to_owned()).collect::<Vec<_>>());
+        let sockets = over_there.join().unwrap().into_iter().map(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            UdpSocket::from_std(socket).unwrap()
+        });
+        Neighbour { sockets: sockets.collect() }
+    }
+}
+
+fn bring_up(device: &str, addresses: &[String]) {
+    for address in addresses {
+        // Without `nodad` an IPv6 address is of no use for a second or two.
+        let nodad = if address.contains(':') { "nodad" } else { "" };
+        run(&format!("ip addr add {address} dev {device} {nodad}"));
+    }
+    run(&format!("ip link set {device} up"));
+}
+
+fn bind_mount(file: &Path, over: &str) {
+    run(&format!("mount --bind {} {over}", file.display()));
+}
+
+fn run(command: &str) {
+    let mut words = command.split_ascii_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
