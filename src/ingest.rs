@@ -72,6 +72,8 @@ pub enum Protocol {
     Opentsdb,
     /// JSON points over HTTP.
     Http,
+    /// InfluxDB's line protocol over HTTP.
+    Influxdb,
 }
 
 impl Protocol {
@@ -81,6 +83,7 @@ impl Protocol {
             Self::Statsd => "statsd",
             Self::Opentsdb => "opentsdb",
             Self::Http => "http",
+            Self::Influxdb => "influxdb",
         }
     }
 }

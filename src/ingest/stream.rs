@@ -49,6 +49,7 @@ impl Speech {
             Protocol::Statsd => Self::Statsd,
             Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
             Protocol::Http => Self::Http(http::points_app(context)),
+            Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
         }
     }
 

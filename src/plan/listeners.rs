@@ -115,6 +115,7 @@ mod tests {
             ("statsd", "'udp://:0', 'tcp://h:1', 'unixgram:///a', 'unix:///b'"),
             ("opentsdb", "'tcp://h:1', 'unix:///b'"),
             ("http", "'tcp://[::1]:1', 'unix:///b'"),
+            ("influxdb", "'tcp://h:1', 'unix:///b'"),
         ] {
             let text = listener(&format!("protocol = '{protocol}'\nbind = [{binds}]"));
             assert!(plan_of(&text).is_ok(), "{:?}", plan_of(&text));
