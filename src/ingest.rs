@@ -163,7 +163,7 @@ impl Config {
     pub fn idle(&self) -> Duration {
         let usual = match self.protocol {
             Protocol::Opentsdb => Span::secs(300),
-            Protocol::Statsd | Protocol::Http => Span::secs(60),
+            Protocol::Statsd | Protocol::Http | Protocol::Influxdb => Span::secs(60),
         };
         self.limits.idle.unwrap_or(usual).0
     }
