@@ -28,7 +28,7 @@ mod tools;
 mod victoria_metrics;
 
 pub use client::run_client;
-pub use daemon::{Daemon, Ended};
+pub use daemon::{Daemon, Ended, is_drained};
 pub use eventually::{eventually, eventually_within};
 pub use fake_http::{Answer, FakeHttp, Received};
 pub use gateway::{Gateway, pointsman};
