@@ -6,7 +6,7 @@
 //! exactly one row; the gateway is then started again on what it has stored.
 
 // Helpers beside the tests fail as the tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;
 

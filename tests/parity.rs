@@ -27,11 +27,9 @@ mod readings;
 mod traffic;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use common::{Gateway, StatsdJs, StatsdOptions, eventually};
+use common::{Gateway, StatsdJs, StatsdOptions, eventually, is_drained};
 use readings::{Readings, differences, of_flush, of_lines};
 use serde_json::{Value, json};
 use tokio::net::UdpSocket;
@@ -165,7 +163,8 @@ impl Pair {
                     self.socket.send_to(packet.as_bytes(), to).await.unwrap();
                 }
             }
-            eventually("the packets are taken", async || receivers.iter().all(is_drained)).await;
+            eventually("the packets are taken", async || receivers.into_iter().all(is_drained))
+                .await;
         }
     }
 
@@ -343,16 +342,6 @@ fn total(counts: &Value) -> u64 {
 
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
-}
-
-/// Whether a socket's queue in the kernel is empty; panics if it has ever overflowed.
-fn is_drained(socket: &SocketAddr) -> bool {
-    let table = fs::read_to_string("/proc/net/udp").unwrap();
-    let local = format!(":{:04X}", socket.port());
-    let rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
-    let row = rows.into_iter().find(|row| row[1].ends_with(&local)).expect("the socket is there");
-    assert_eq!(row.last(), Some(&"0"), "the kernel dropped packets to {socket}");
-    row[4].ends_with(":00000000")
 }
 
 /// So few large packets that the smallest usual receive buffer holds them.
