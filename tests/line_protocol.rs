@@ -88,8 +88,7 @@ async fn lp_no_tags_means_no_comma() {
     let gateway = Gateway::start(&config(&server, "flush = \"1s\"")).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(b"m:1|c\n", gateway.addr("statsd", "udp")).await.unwrap();
-    let line =
-        eventually("the counter arrives", async || lines(&server).into_iter().next()).await;
+    let line = eventually("the counter arrives", async || lines(&server).into_iter().next()).await;
     assert!(line.starts_with("m count=1,rate=1 "), "{line}");
 }
 
