@@ -138,6 +138,7 @@ impl Clients {
     }
 
     /// Sends one point after the other, numbered from 0.
+    #[allow(clippy::disallowed_methods)] // A thread of its own keeps a pace; it hopes for nothing.
     fn spawn(&mut self, client: usize, mut send: impl FnMut(u64) + Send + 'static) {
         let (stop, tallies) = (Arc::clone(&self.stop), Arc::clone(&self.tallies));
         self.threads.push(std::thread::spawn(move || {
