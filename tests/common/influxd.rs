@@ -18,16 +18,27 @@ pub struct Influxd {
     pub daemon: Daemon,
     pub http: Http,
     port: u16,
+    /// Further lines of its section `[http]`.
+    settings: &'static str,
     directory: TempDir,
 }
 
 impl Influxd {
     pub async fn start() -> Influxd {
+        Influxd::start_with("").await
+    }
+
+    /// One that asks for user and password, and has no user yet.
+    pub async fn start_guarded() -> Influxd {
+        Influxd::start_with("auth-enabled = true").await
+    }
+
+    async fn start_with(settings: &'static str) -> Influxd {
         let directory = tempfile::tempdir().unwrap();
-        let mut daemon = spawn(directory.path(), 0);
+        let mut daemon = spawn(directory.path(), 0, settings);
         let port = daemon.address("tcp").await.port();
         let http = Http::new(&format!("http://127.0.0.1:{port}"));
-        let mut server = Influxd { daemon, http, port, directory };
+        let mut server = Influxd { daemon, http, port, settings, directory };
         server.wait_until_ready().await;
         server
     }
@@ -70,7 +81,7 @@ impl Influxd {
     /// Starts it again on the same port and data.
     pub async fn restart(&mut self) {
         self.daemon.kill9();
-        self.daemon = spawn(self.directory.path(), self.port);
+        self.daemon = spawn(self.directory.path(), self.port, self.settings);
         self.wait_until_ready().await;
     }
 
@@ -84,16 +95,16 @@ impl Influxd {
     }
 }
 
-fn spawn(directory: &Path, port: u16) -> Daemon {
+fn spawn(directory: &Path, port: u16, settings: &str) -> Daemon {
     let config = directory.join("influxdb.toml");
-    fs::write(&config, configuration(directory, port)).unwrap();
+    fs::write(&config, configuration(directory, port, settings)).unwrap();
     let mut command = Command::new(tools::server("influxd"));
     command.arg("-config").arg(config);
     with_output_in(&mut command, &directory.join("stdout"));
     Daemon::spawn("influxd", &mut command, directory.join("log"))
 }
 
-fn configuration(directory: &Path, port: u16) -> String {
+fn configuration(directory: &Path, port: u16, settings: &str) -> String {
     let directory = directory.display();
     format!(
         r#"
@@ -110,6 +121,7 @@ fn configuration(directory: &Path, port: u16) -> String {
         [http]
         bind-address = "127.0.0.1:{port}"
         log-enabled = false
+        {settings}
         [logging]
         suppress-logo = true
         "#

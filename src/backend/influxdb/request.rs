@@ -13,8 +13,8 @@ use std::io::Write;
 /// The parts of a request that are the same each time.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Where the server is, for queries.
-    pub(super) base: Url,
+    /// Where the server is, for queries; no slash at its end, since a server knows no `//query`.
+    pub(super) base: String,
     /// Where writes go: path and database are fixed here.
     pub(super) url: Url,
     authorization: Option<String>,
@@ -28,7 +28,7 @@ impl Request {
         base.set_path(&path);
         Ok(Self {
             url: write_url(config, &base)?,
-            base,
+            base: base.as_str().trim_end_matches('/').to_owned(),
             authorization: authorization(config),
             gzip: config.gzip,
         })
@@ -141,6 +141,18 @@ mod tests {
             serde_json::json!({"url": "https://h/prefix/", "api": "v3", "database": "d"}),
             "https://h/prefix/api/v3/write_lp?db=d&precision=nanosecond",
         );
+    }
+
+    #[test]
+    fn queries_go_beside_the_writes() {
+        for (url, expected) in [
+            ("http://h:8086", "http://h:8086"),
+            ("http://h:8086/", "http://h:8086"),
+            ("https://h/prefix/", "https://h/prefix"),
+        ] {
+            let json = serde_json::json!({"url": url, "database": "d"});
+            assert_eq!(Request::new(&config(json)).unwrap().base, expected);
+        }
     }
 
     #[test]
