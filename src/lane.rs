@@ -22,6 +22,7 @@ mod distinct;
 mod edges;
 mod front;
 mod layout;
+mod names;
 mod queue;
 mod quiet;
 mod retry;

@@ -339,7 +339,11 @@ const METRICS: &[Metric] = &[
         |view| {
             let mut noticed =
                 view.listener_reasons("kind", |book| &book.noticed, ["unknown_field"]);
-            noticed.extend(view.backend_reasons("kind", |book| &book.noticed, &["time_moved"]));
+            noticed.extend(view.backend_reasons(
+                "kind",
+                |book| &book.noticed,
+                &["time_moved", "name_collision"],
+            ));
             noticed
         },
     ),

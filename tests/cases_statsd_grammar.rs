@@ -182,14 +182,19 @@ async fn name_space_slash_is_kept_inside_and_made_fit_for_each_backend() {
 async fn name_collision_after_making_fit_is_counted_and_told() {
     let statsd = UdpSink::start().await;
     let case = Case::start(&statsd_route(&statsd)).await;
-    let points = r#"[{"name":"gl|ork","value":320},{"name":"gl_ork","value":10}]"#;
+    let points = r#"[{"name":"gl_ork","value":320},{"name":"gl|ork","value":10},{"name":"gl:ork","value":7}]"#;
     case.gateway.http("api").post("/v1/points", points).await.expect_success();
-    let ledger = case.books("api", 2, json!({})).await;
-    assert_eq!(case.raw(), ["gl|ork sample 320", "gl_ork sample 10"]);
-    eventually("both are forwarded", async || statsd.lines().len() == 2).await;
-    assert_eq!(statsd.lines(), ["gl_ork:320|g", "gl_ork:10|g"]);
+    let ledger = case.books("api", 3, json!({})).await;
+    let own = ["gl_ork sample 320", "gl|ork sample 10", "gl:ork sample 7"];
+    assert_eq!(case.raw(), own, "where names are kept, there are three");
+    eventually("all are forwarded", async || statsd.lines().len() == 3).await;
+    assert_eq!(statsd.lines(), ["gl_ork:320|g", "gl_ork:10|g", "gl_ork:7|g"]);
     assert_eq!(ledger["backends"]["forward"]["noticed"], json!({ "name_collision": 1 }));
-    assert!(case.gateway.log().contains("gl|ork"), "{}", case.gateway.log());
+    for backend in ["raw", "windows"] {
+        assert_eq!(ledger["backends"][backend]["noticed"], json!({}));
+    }
+    let log = case.gateway.log();
+    assert_eq!(log.matches(r#""name":"gl:ork","sent":"gl_ork""#).count(), 1, "{log}");
 }
 
 #[tokio::test]

@@ -13,6 +13,13 @@ pub trait Encode: Send {
     /// [`lost_parts`](Self::lost_parts).
     fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip>;
 
+    /// Appends the name as records carry it; answers whether a character had to be replaced, so
+    /// that another name may be spelled alike.
+    fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(name.as_bytes());
+        false
+    }
+
     /// Parts of points (a text column, a non-finite field) left out since the last call, and why.
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         Vec::new()

@@ -3,10 +3,11 @@
 //! Owns the encoder and the payload that is being filled, and the only flush timer there is.
 //! Never waits for the network. A payload is pushed when it is full (points or bytes), when
 //! its oldest point has waited long enough, and at the end of each window. Counts `dropped` by
-//! the encoder's reasons, `lost_parts`, `time_moved`, and what windows folded.
+//! the encoder's reasons, `lost_parts`, `time_moved`, `name_collision`, and what windows folded.
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
+use super::names::Names;
 use super::series::series_hash;
 use super::settings::Settings;
 use super::windows::Closed;
@@ -64,6 +65,7 @@ pub(super) struct Shaper {
     scratch: Batch,
     open: Open,
     distinct: Option<Distinct>,
+    names: Names,
 }
 
 impl Shaper {
@@ -80,6 +82,7 @@ impl Shaper {
             scratch: Batch::new(),
             open: Open::new(Arc::clone(&state.book)),
             distinct: settings.unique_times.then(Distinct::default),
+            names: Names::default(),
             settings,
             state,
             encode,
@@ -191,6 +194,7 @@ impl Shaper {
             self.state.book.dropped.add(skip.label(), 1);
             return;
         }
+        self.watch_name(point.name);
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
             self.push();
@@ -215,6 +219,18 @@ impl Shaper {
             self.state.book.noticed.add("time_moved", 1);
         }
         Some(free)
+    }
+
+    fn watch_name(&mut self, name: &str) {
+        if !self.names.collides(name, &*self.encode) {
+            return;
+        }
+        self.state.book.noticed.add("name_collision", 1);
+        if self.state.quiet.may_say("name_collision", self.clock.now()) {
+            let (backend, name) = (&self.settings.name, name.escape_debug());
+            let sent = self.names.spelled().escape_ascii();
+            tracing::warn!(%backend, %name, %sent, "the backend takes this name for another one");
+        }
     }
 
     fn bytes_max(&self) -> usize {

@@ -33,6 +33,10 @@ impl Encode for Encoder {
         written
     }
 
+    fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        escape::measurement(name, out)
+    }
+
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         let lost = std::mem::take(&mut self.lost);
         Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()

@@ -10,16 +10,15 @@
 /// What stands for a character that cannot be sent.
 const REPLACEMENT: char = '_';
 
-/// Appends a measurement.
-pub(super) fn measurement(name: &str, out: &mut Vec<u8>) {
+/// Appends a measurement; answers whether it had to be changed.
+pub(super) fn measurement(name: &str, out: &mut Vec<u8>) -> bool {
     match name.strip_prefix('#') {
         Some(rest) => {
             push(REPLACEMENT, out);
             fit(rest, false, out);
+            true
         }
-        None => {
-            fit(name, false, out);
-        }
+        None => fit(name, false, out),
     }
 }
 
@@ -142,7 +141,7 @@ mod tests {
             .copied()
             .chain([("a=b", "a=b"), (r"a\=b", "a_=b"), ("#a#b", "_a#b"), ("time", "time")])
             .collect();
-        check(measurement, &cases);
+        check(|text, out| _ = measurement(text, out), &cases);
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl Encode for Encoder {
         }
     }
 
+    fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        write_fit(name, out);
+        name.chars().any(|c| fit_char(c) != c)
+    }
+
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         let lost = std::mem::replace(&mut self.lost, [0; Skip::ALL.len()]);
         Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()

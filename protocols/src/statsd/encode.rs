@@ -203,6 +203,12 @@ impl Encode for Encoder {
         result
     }
 
+    fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let fits = name_fit(self.dialect).clean(out, name);
+        !fits || defuse_event(out, start)
+    }
+
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         let lost = std::mem::take(&mut self.lost);
         Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()
@@ -235,7 +241,7 @@ impl Subject<'_> {
     /// Everything before the value.
     fn head(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        let fit = if in_name(self.dialect) { &NAME_WITH_TAGS } else { &NAME };
+        let fit = name_fit(self.dialect);
         fit.clean(out, self.point.name);
         if let Some(column) = self.column {
             out.push(b'.');
@@ -314,6 +320,10 @@ impl Style {
     }
 }
 
+fn name_fit(dialect: TagDialect) -> &'static Fit {
+    if in_name(dialect) { &NAME_WITH_TAGS } else { &NAME }
+}
+
 const fn in_name(dialect: TagDialect) -> bool {
     matches!(dialect, TagDialect::Influxdb | TagDialect::Graphite)
 }
@@ -327,11 +337,12 @@ fn style(dialect: TagDialect) -> Option<&'static Style> {
     }
 }
 
-/// A name that begins like an event would not be taken for a measurement.
-fn defuse_event(out: &mut [u8], start: usize) {
-    if let Some([b'_', b'e', brace @ b'{', ..]) = out.get_mut(start..) {
-        *brace = b'_';
-    }
+/// A name that begins like an event would not be taken for a measurement; answers whether one
+/// did.
+fn defuse_event(out: &mut [u8], start: usize) -> bool {
+    let Some([b'_', b'e', brace @ b'{', ..]) = out.get_mut(start..) else { return false };
+    *brace = b'_';
+    true
 }
 
 fn finite(value: f64) -> Result<(), Skip> {
@@ -363,13 +374,17 @@ impl Fit {
         Self(table)
     }
 
-    fn clean(&self, out: &mut Vec<u8>, text: &str) {
-        if self.suits(text) {
-            return out.extend_from_slice(text.as_bytes());
+    /// Appends the text made fit; answers whether it was already.
+    fn clean(&self, out: &mut Vec<u8>, text: &str) -> bool {
+        let suits = self.suits(text);
+        if suits {
+            out.extend_from_slice(text.as_bytes());
+        } else {
+            for fit in self.cleaned(text) {
+                out.extend_from_slice(fit.encode_utf8(&mut [0; 4]).as_bytes());
+            }
         }
-        for fit in self.cleaned(text) {
-            out.extend_from_slice(fit.encode_utf8(&mut [0; 4]).as_bytes());
-        }
+        suits
     }
 
     /// Every byte is looked at, without a branch; characters only beyond ASCII.
