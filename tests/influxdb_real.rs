@@ -14,7 +14,9 @@ use influxdb::{Client, ReadQuery};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use protocols::influxdb::{Encoder, EncoderOptions, Integers, TIME_MAX, TIME_MIN, parse_line};
+use protocols::influxdb::{
+    Encoder, EncoderOptions, Integers, ReadOptions, TIME_MAX, TIME_MIN, parse_line,
+};
 use protocols::{Batch, Encode, FieldValue, Measure, Number, UnixNanos};
 use serde_json::{Map, Value, json};
 
@@ -189,7 +191,9 @@ async fn check_read_back(server: &Influxd, lines: &[String]) -> Result<(), TestC
     prop_assert_eq!(reply.status, 204, "{:?}", reply);
     let mut batch = Batch::new();
     for line in lines {
-        prop_assert_eq!(parse_line(line.trim_end_matches('\n'), &mut batch), Ok(()), "{:?}", line);
+        let read =
+            parse_line(line.trim_end_matches('\n').as_bytes(), &ReadOptions::default(), &mut batch);
+        prop_assert_eq!(read, Ok(()), "{:?}", line);
     }
     // One measurement a statement, for a server makes floats of integers where one answer has both.
     let names: Vec<_> = batch.iter().map(|point| quoted(point.name)).collect();
