@@ -39,6 +39,7 @@ pub use body::BodyError;
 pub use refusals::{ItemError, Refusals};
 
 use crate::batch::Batch;
+use crate::decimal::unsigned;
 use crate::error::ParseError;
 use crate::timestamp::TimeRange;
 use body::{Text, each_element, each_item, each_member};
@@ -177,8 +178,7 @@ fn bare(text: &str) -> Result<Scalar<'_>, Refusal> {
         "false" => return Ok(Scalar::Bool(false)),
         _ => {}
     }
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if NOT_NUMBERS.contains(&unsigned) {
+    if NOT_NUMBERS.contains(&unsigned(text)) {
         return Err(ParseError::InvalidValue.into());
     }
     let json = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());

@@ -29,7 +29,6 @@ pub mod statsd;
 mod token;
 
 pub mod json;
-mod number;
 pub mod opentsdb;
 pub mod timestamp;
 

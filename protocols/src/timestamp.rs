@@ -5,8 +5,8 @@
 //! (after the year 2262) is refused as out of range; it is never clamped into another year.
 //! There is no clock here: "no time given" is the caller's `None`.
 
+use crate::decimal::{are_digits, is_decimal};
 use crate::error::ParseError;
-use crate::number::{are_digits, is_decimal};
 use crate::point::UnixNanos;
 use std::iter::repeat;
 

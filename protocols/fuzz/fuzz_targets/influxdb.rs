@@ -28,7 +28,9 @@ fuzz_target!(|data: &[u8]| {
     let mut again = Batch::new();
     // Made fit, a line may have become longer than it was.
     let options = ReadOptions { line_bytes: usize::MAX, ..options };
-    parse_body(&once, &options, &mut again, |line| panic!("the encoder wrote {line:?}"));
+    // At the very beginning a byte order mark would be no part of the first name.
+    let body = [b"\n", &once[..]].concat();
+    parse_body(&body, &options, &mut again, |line| panic!("the encoder wrote {line:?}"));
     assert_eq!(written(&again), Some(once));
 });
 

@@ -8,9 +8,8 @@
 
 use super::lines::{closing_quote, is_escaped};
 use super::{Precision, TIME_MAX, TIME_MIN};
-use crate::decimal::parse_finite;
+use crate::decimal::{are_digits, parse_finite};
 use crate::json::draft::check_name;
-use crate::number::are_digits;
 use crate::timestamp::TimeRange;
 use crate::token::{has_control, split_once};
 use crate::{Batch, FieldValue, Number, ParseError, PointWriter, UnixNanos};

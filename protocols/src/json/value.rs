@@ -2,8 +2,8 @@
 
 use super::body::Text;
 use super::refusals::{Refusal, quoted};
+use crate::decimal::parse_number;
 use crate::error::ParseError;
-use crate::number::number;
 use crate::point::{FieldValue, Number};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -66,7 +66,7 @@ fn unescaped(text: &str) -> Result<Cow<'_, str>, Refusal> {
 
 /// The number that `digits` spell, for the column `key`.
 pub(crate) fn finite(digits: &str, key: &str) -> Result<Number, Refusal> {
-    number(digits).ok_or_else(|| {
+    parse_number(digits).ok_or_else(|| {
         let text = format!("the field {} is not a finite number", quoted(key));
         Refusal::new(ParseError::InvalidValue, text)
     })

@@ -2,12 +2,12 @@
 
 use super::put::{PutOptions, add_tag};
 use crate::batch::{Batch, PointWriter};
+use crate::decimal::parse_number;
 use crate::error::ParseError;
 use crate::json::body::{Text, each_item, each_member};
 use crate::json::draft::check_name;
 use crate::json::refusals::{Refusal, quoted};
 use crate::json::{Answer, BodyError, ItemError, Refusals};
-use crate::number::number;
 use crate::point::{Measure, Number, UnixNanos};
 use crate::timestamp;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ fn value(json: Option<&RawValue>) -> Result<Number, Refusal> {
         return Err(Refusal::new(ParseError::MissingValue, "Empty value"));
     }
     word.flatten()
-        .and_then(|word| number(&word))
+        .and_then(|word| parse_number(&word))
         .ok_or_else(|| Refusal::new(ParseError::InvalidValue, "Unable to parse value to a number"))
 }
 

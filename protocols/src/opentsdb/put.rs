@@ -1,9 +1,9 @@
 //! The `put` line: `put metric timestamp value [tag=value …]`.
 
 use crate::batch::{Batch, PointWriter, Replaced};
+use crate::decimal::{is_decimal, parse_number, unsigned};
 use crate::error::ParseError;
 use crate::json::draft::check_name;
-use crate::number::{is_decimal, number};
 use crate::point::Measure;
 use crate::timestamp::{self, TimeRange};
 
@@ -72,7 +72,7 @@ pub fn parse_put<'a>(
     check_metric(metric).map_err(|reason| fail(reason)(metric))?;
     let time_read = timestamp::put(time).map_err(|reason| fail(reason)(time))?;
     options.times.check(Some(time_read)).map_err(|reason| fail(reason)(time))?;
-    let value = number(value).ok_or(value).map_err(fail(ParseError::InvalidValue))?;
+    let value = parse_number(value).ok_or(value).map_err(fail(ParseError::InvalidValue))?;
     let mut writer = out.begin(metric);
     for tag in words {
         put_tag(&mut writer, tag, options).map_err(|reason| fail(reason)(tag))?;
@@ -123,10 +123,6 @@ pub(super) fn add_tag(
 
 fn is_end(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
-}
-
-fn unsigned(text: &str) -> &str {
-    text.strip_prefix(['+', '-']).unwrap_or(text)
 }
 
 /// The word around a place in a line.
