@@ -3,9 +3,10 @@
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::ingest::{self, Listener};
-use crate::net::{BindAddr, Bound, Sockets, Wanted};
+use crate::net::{Bound, Sockets, Wanted};
 use crate::plan::Plan;
 use crate::route::{Origin, Router, Tables};
+use crate::units::Address;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
@@ -108,7 +109,7 @@ fn wanted(plan: &Plan) -> Result<Vec<Wanted>, String> {
     wanted.push(Wanted {
         listener: ADMIN.into(),
         key: "admin.bind".to_owned(),
-        address: BindAddr::tcp(&plan.admin.bind).map_err(|error| error.to_string())?,
+        address: Address::Tcp(plan.admin.bind.parse()?),
         receive_buffer: None,
         sockets: 1,
     });
