@@ -8,12 +8,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
 
 /// Runs a test in an empty network of its own. Loopback is up; `/etc/resolv.conf` says that the
 /// resolver is at 127.0.0.1:53, where the test may put one.
@@ -45,24 +45,27 @@ pub struct Neighbour {
 impl Neighbour {
     /// Lays a cable between this network, where it has the addresses `here`, and a new one, where
     /// it has the addresses `there` (`10.9.0.2/24`), and binds UDP sockets at its far end.
-    pub fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
-        let (tell_id, id) = mpsc::channel();
-        let (laid, wait) = mpsc::channel::<()>();
-        let there: Vec<_> = there.iter().map(|address| (*address).to_owned()).collect();
+    pub async fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
+        let owned = |addresses: &[&str]| addresses.iter().map(|one| (*one).to_owned()).collect();
+        let (here, there): (Vec<String>, Vec<String>) = (owned(here), owned(there));
+        let (tell_id, id) = oneshot::channel();
+        let (laid, cable) = oneshot::channel();
+        let (hand_over, bound) = oneshot::channel();
         let bind = bind.to_vec();
-        let over_there = thread::spawn(move || {
+        thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             tell_id.send(gettid()).unwrap();
-            wait.recv().unwrap();
+            cable.blocking_recv().unwrap();
             bring_up("far", &there);
             let socket = |address: &SocketAddr| std::net::UdpSocket::bind(address).unwrap();
-            bind.iter().map(socket).collect::<Vec<_>>()
+            hand_over.send(bind.iter().map(socket).collect::<Vec<_>>()).unwrap();
         });
+        let id = id.await.unwrap();
         run("ip link add near type veth peer name far");
-        run(&format!("ip link set far netns {}", id.recv().unwrap()));
+        run(&format!("ip link set far netns {id}"));
         laid.send(()).unwrap();
-        bring_up("near", &here.iter().map(|address| (*address).to_owned()).collect::<Vec<_>>());
-        let sockets = over_there.join().unwrap().into_iter().map(|socket| {
+        bring_up("near", &here);
+        let sockets = bound.await.unwrap().into_iter().map(|socket| {
             socket.set_nonblocking(true).unwrap();
             UdpSocket::from_std(socket).unwrap()
         });
