@@ -6,7 +6,6 @@
 //! right, the test says so and is skipped.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -19,21 +18,28 @@ use tokio::sync::oneshot;
 /// resolver is at 127.0.0.1:53, where the test may put one.
 pub fn in_own_network<T: Future<Output = ()>>(test: impl FnOnce() -> T + Send + 'static) {
     let inside = thread::spawn(|| {
-        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
-            eprintln!("skipped: no network of one's own may be made here ({error})");
+        if let Err(reason) = move_out() {
+            eprintln!("skipped: no network of one's own may be made here ({reason})");
             return;
         }
-        run("ip link set lo up");
-        run("mount --make-rprivate /");
-        let resolver = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(resolver.path(), "nameserver 127.0.0.1\noptions timeout:1\n").unwrap();
-        bind_mount(resolver.path(), "/etc/resolv.conf");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(test());
     });
     if let Err(panic) = inside.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Moves this thread, and what it starts from now on, into a network and mounts of their own.
+fn move_out() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+        .map_err(|error| error.to_string())?;
+    run("ip link set lo up")?;
+    run("mount --make-rprivate /")?;
+    let resolver = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(resolver.path(), "nameserver 127.0.0.1\noptions timeout:1\n").unwrap();
+    // The mount keeps the file when its name has gone.
+    run(&format!("mount --bind {} /etc/resolv.conf", resolver.path().display()))
 }
 
 /// Another network, which is reached over a cable.
@@ -61,8 +67,8 @@ impl Neighbour {
             hand_over.send(bind.iter().map(socket).collect::<Vec<_>>()).unwrap();
         });
         let id = id.await.unwrap();
-        run("ip link add near type veth peer name far");
-        run(&format!("ip link set far netns {id}"));
+        run("ip link add near type veth peer name far").unwrap();
+        run(&format!("ip link set far netns {id}")).unwrap();
         laid.send(()).unwrap();
         bring_up("near", &here);
         let sockets = bound.await.unwrap().into_iter().map(|socket| {
@@ -77,17 +83,15 @@ fn bring_up(device: &str, addresses: &[String]) {
     for address in addresses {
         // Without `nodad` an IPv6 address is of no use for a second or two.
         let nodad = if address.contains(':') { "nodad" } else { "" };
-        run(&format!("ip addr add {address} dev {device} {nodad}"));
+        run(&format!("ip addr add {address} dev {device} {nodad}")).unwrap();
     }
-    run(&format!("ip link set {device} up"));
+    run(&format!("ip link set {device} up")).unwrap();
 }
 
-fn bind_mount(file: &Path, over: &str) {
-    run(&format!("mount --bind {} {over}", file.display()));
-}
-
-fn run(command: &str) {
+fn run(command: &str) -> Result<(), String> {
     let mut words = command.split_ascii_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(words.next().unwrap()).args(words).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    let said = || format!("{command}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    output.status.success().then_some(()).ok_or_else(said)
 }
