@@ -3,6 +3,7 @@
 //! Compare within one run: `statsd` against `split`, which only finds the lines.
 
 use divan::counter::ItemsCount;
+use protocols::influxdb::{ReadOptions, parse_body as parse_lines};
 use protocols::json::Limits as JsonLimits;
 use protocols::opentsdb::{PutOptions, parse_body, parse_put};
 use protocols::statsd::{Dialects, Limits, lines, parse_line};
@@ -67,6 +68,26 @@ fn json_points(bencher: divan::Bencher<'_, '_>) {
         batch.clear();
         json::parse_points(divan::black_box(body.as_bytes()), JsonLimits::default(), &mut batch)
             .is_ok()
+    });
+}
+
+#[divan::bench]
+fn line_protocol(bencher: divan::Bencher<'_, '_>) {
+    influxdb(bencher, &samples::line_protocol());
+}
+
+#[divan::bench]
+fn line_protocol_escaped(bencher: divan::Bencher<'_, '_>) {
+    influxdb(bencher, &samples::line_protocol_escaped());
+}
+
+fn influxdb(bencher: divan::Bencher<'_, '_>, body: &str) {
+    let options = ReadOptions::default();
+    let mut batch = Batch::new();
+    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
+        batch.clear();
+        parse_lines(divan::black_box(body.as_bytes()), &options, &mut batch, |_| {});
+        batch.len()
     });
 }
 

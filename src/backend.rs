@@ -51,8 +51,11 @@ pub enum Outcome {
         /// The backend's own words.
         detail: String,
     },
-    /// It is too large for the backend; its halves may not be.
-    TooLarge {
+    /// The backend refused it as a whole; its halves may fare better. A single record so
+    /// refused is given up.
+    Divide {
+        /// The metric label; [`TOO_LARGE`] tells the lane how much the backend takes.
+        reason: &'static str,
         /// The backend's own words.
         detail: String,
     },
@@ -64,6 +67,9 @@ pub enum Outcome {
         detail: String,
     },
 }
+
+/// Why a payload is divided whose size is what the backend minds.
+pub const TOO_LARGE: &str = "too_large";
 
 /// A future that a shipper returns; shippers are called once a payload, so the box is cheap.
 pub type Shipping<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;

@@ -30,6 +30,7 @@ use intake::Context;
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
@@ -71,6 +72,8 @@ pub enum Protocol {
     Opentsdb,
     /// JSON points over HTTP.
     Http,
+    /// InfluxDB's line protocol over HTTP.
+    Influxdb,
 }
 
 impl Protocol {
@@ -80,6 +83,7 @@ impl Protocol {
             Self::Statsd => "statsd",
             Self::Opentsdb => "opentsdb",
             Self::Http => "http",
+            Self::Influxdb => "influxdb",
         }
     }
 }
@@ -110,8 +114,8 @@ pub struct Limits {
     pub body: Size,
     /// Connections at a time.
     pub connections: u32,
-    /// How long a connection may be silent.
-    pub idle: Span,
+    /// How long a connection may be silent; without it see [`Config::idle`].
+    pub idle: Option<Span>,
     /// How long request headers may take.
     pub header: Span,
     /// How long a request's body may take.
@@ -126,7 +130,7 @@ impl Default for Limits {
             line: Size::kib(64),
             body: Size::mib(16),
             connections: 4096,
-            idle: Span::secs(60),
+            idle: None,
             header: Span::secs(5),
             request: Span::secs(30),
             tags: 64,
@@ -154,6 +158,16 @@ pub enum Ack {
 }
 
 impl Config {
+    /// How long a connection may be silent. Collectors of OpenTSDB keep one open for good and,
+    /// with nothing to tell, say a word only once a minute, so theirs may be silent for longer.
+    pub fn idle(&self) -> Duration {
+        let usual = match self.protocol {
+            Protocol::Opentsdb => Span::secs(300),
+            Protocol::Statsd | Protocol::Http | Protocol::Influxdb => Span::secs(60),
+        };
+        self.limits.idle.unwrap_or(usual).0
+    }
+
     /// The addresses of the listener called `name`, as the pool of sockets wants them.
     ///
     /// # Errors

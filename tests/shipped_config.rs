@@ -12,6 +12,7 @@ use pointsman::plan::Plan;
 use pointsman::units::{Size, Span};
 use pointsman::{admin, ingest, route};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[test]
 fn a_bare_start_is_what_the_contract_says() {
@@ -44,13 +45,16 @@ fn a_bare_start_is_what_the_contract_says() {
 fn a_shown_default_is_the_default() {
     let shown = uncommented();
     let statsd_listener = shown.listeners["statsd"].as_ref().unwrap();
-    assert_eq!(statsd_listener.limits, ingest::Limits::default());
+    let limits = ingest::Limits { idle: None, ..statsd_listener.limits };
+    assert_eq!(limits, ingest::Limits::default());
+    assert_eq!(statsd_listener.idle(), without_idle(statsd_listener).idle());
     let all = [Dogstatsd, Influxdb, Graphite, Signalfx, Librato];
     assert_eq!(statsd_listener.dialects.as_deref(), Some(&all[..]));
     assert_eq!(statsd_listener.sockets, Some(1));
     assert_eq!(statsd_listener.receive_buffer, Some(Size::mib(4)));
     let tsdb = shown.listeners["tsdb"].as_ref().unwrap();
     assert_eq!((tsdb.strict, tsdb.ack), (false, ingest::Ack::default()));
+    assert_eq!(without_idle(tsdb).idle(), Duration::from_secs(300));
 
     let Backend { lane, kind } = backend_of(&shown, "influx");
     assert_eq!(lane, lane_defaults());
@@ -71,6 +75,12 @@ fn a_shown_default_is_the_default() {
         (Some(Span::secs(86_400)), Some(Size::mib(1024)))
     );
     assert!(!shown.routes[1].as_ref().unwrap().last);
+}
+
+/// The same listener, had it said nothing about silence.
+fn without_idle(listener: &ingest::Config) -> ingest::Config {
+    let limits = ingest::Limits { idle: None, ..listener.limits };
+    ingest::Config { limits, ..listener.clone() }
 }
 
 /// What `lane::Settings` makes of a configuration that says nothing, for a database.

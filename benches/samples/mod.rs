@@ -59,6 +59,31 @@ pub fn json_points() -> String {
     format!("[{items}]")
 }
 
+/// Line protocol of two tags and three columns, as an agent sends it.
+pub fn line_protocol() -> String {
+    repeat(|text, n| {
+        writeln!(
+            text,
+            "cpu,cpu=cpu{n},host=web-17 usage_idle={}.25,usage_user=1.5,threads={n}i \
+             17000000{:02}000000000",
+            n % 100,
+            n % 60
+        )
+    })
+}
+
+/// The same size with escapes in its names, and text.
+pub fn line_protocol_escaped() -> String {
+    repeat(|text, n| {
+        writeln!(
+            text,
+            "disk\\ use,path=/mnt/a\\ b\\,{n},host=web-17 free={n}i,state=\"say \\\"ok\\\"\" \
+             17000000{:02}000000000",
+            n % 60
+        )
+    })
+}
+
 /// The points of `body`, parsed.
 pub fn batch(body: &str) -> Batch {
     let mut batch = Batch::new();

@@ -69,6 +69,9 @@ reasons! {
         UnsupportedEvent => "unsupported_event", "events and service checks have no backend";
         BodyTooLarge => "body_too_large", "the rows of the body repeat more names and tags than the listener takes";
         TooManyFields => "too_many_fields", "there are more fields than the listener takes";
+        NotAField => "not_a_field", "a field has no key, or is not key=value";
+        DuplicateField => "duplicate_field", "a field stands twice";
+        UnbalancedQuotes => "unbalanced_quotes", "the text of a field does not end with its quote";
     }
 }
 

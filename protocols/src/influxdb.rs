@@ -1,4 +1,5 @@
-//! InfluxDB's line protocol: an encoder for any server from 1.x on, and a strict reader.
+//! InfluxDB's line protocol: an encoder for any server from 1.x on, and a strict reader of
+//! what is sent to one.
 //!
 //! ```text
 //!   measurement[,tag=value …] field=value[,field=value …] [nanoseconds]
@@ -28,13 +29,23 @@
 //! Nothing here sums, samples or stamps: aggregation is done above, and a point without a
 //! time is written without one. Timers, histograms, distributions, sets and changes of
 //! gauges mean nothing to a database before they are aggregated, and are refused.
+//!
+//! **Read** is what 1.x reads, and a little less: names without control characters and of at
+//! most 1024 bytes, no tag and no field twice. A quote in a name or a tag is a character; one
+//! that opens a field's text has to be closed. One bad line costs only itself.
 
+mod body;
 mod encode;
 mod escape;
+mod lines;
+mod precision;
 mod read;
 
+pub use body::{Refused, Report, parse_body, refusal};
 pub use encode::Encoder;
-pub use read::{ReadError, parse_line};
+pub use lines::lines;
+pub use precision::Precision;
+pub use read::{ReadOptions, parse_line};
 
 /// How an encoder writes what the protocol leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

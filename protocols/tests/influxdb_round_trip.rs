@@ -7,8 +7,10 @@
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use protocols::influxdb::{Encoder, EncoderOptions, Integers, TIME_MAX, TIME_MIN, parse_line};
-use protocols::{Batch, Encode, FieldValue, Measure, Number, UnixNanos};
+use protocols::influxdb::{
+    Encoder, EncoderOptions, Integers, ReadOptions, TIME_MAX, TIME_MIN, lines, parse_body,
+};
+use protocols::{Batch, Encode, FieldValue, Measure, Number, ParseError, UnixNanos, influxdb};
 use std::collections::BTreeMap;
 
 /// A point as plain data.
@@ -34,7 +36,8 @@ proptest! {
     fn a_point_comes_back_made_fit(row in row()) {
         let (line, lost) = encode(&row);
         let mut batch = Batch::new();
-        prop_assert_eq!(parse_line(line.trim_end_matches('\n'), &mut batch), Ok(()), "{:?}", line);
+        let line = line.trim_end_matches('\n');
+        prop_assert_eq!(parse_line(line.as_bytes(), &mut batch), Ok(()), "{:?}", line);
         let (expected, doubled) = made_fit(&row);
         prop_assert_eq!(read(&batch), expected, "{:?}", line);
         prop_assert_eq!(lost, doubled);
@@ -54,7 +57,7 @@ proptest! {
     fn fit_is_fit(row in row()) {
         let (line, _) = encode(&row);
         let mut batch = Batch::new();
-        parse_line(line.trim_end_matches('\n'), &mut batch).unwrap();
+        parse_line(line.trim_end_matches('\n').as_bytes(), &mut batch).unwrap();
         let (again, lost) = encode(&read(&batch));
         prop_assert_eq!(again, line);
         prop_assert_eq!(lost, 0);
@@ -64,10 +67,63 @@ proptest! {
     #[test]
     fn the_reader_never_panics(line in prop_oneof![any::<String>(), nasty(), mangled()]) {
         let mut batch = Batch::new();
-        let result = parse_line(&line, &mut batch);
+        let result = parse_line(line.as_bytes(), &mut batch);
         prop_assert_eq!(batch.len(), usize::from(result.is_ok()));
         prop_assert!(result.is_ok() || batch.bytes() == 0);
     }
+
+    /// So it is with any bytes as a body, of which each line is read once at most: as a point,
+    /// or as refused.
+    #[test]
+    fn a_body_never_panics(body in vec(prop_oneof![4 => mangled(), 1 => nasty()], 0..6), torn: u8) {
+        let mut body = body.join("\n").into_bytes();
+        if let Some(byte) = body.get_mut(usize::from(torn)) {
+            *byte = torn;
+        }
+        let (mut batch, mut numbers) = (Batch::new(), Vec::new());
+        let options = ReadOptions::default();
+        parse_body(&body, &options, &mut batch, |refused| numbers.push(refused.number));
+        prop_assert!(numbers.is_sorted_by(|one, next| one < next));
+        prop_assert_eq!(lines(&body).count(), batch.len() + numbers.len());
+    }
+
+    /// What was encoded is found again line by line, whatever the texts are, and a line that
+    /// is bad in itself costs none of its neighbours.
+    #[test]
+    fn neighbours_of_a_bad_line_are_kept(rows in vec(row(), 1..5), bad in bad_line(), at: u8) {
+        let mut sent: Vec<_> = rows.iter().map(|row| encode(row).0).collect();
+        let at = usize::from(at) % (rows.len() + 1);
+        sent.insert(at, format!("{bad}\n"));
+        let (mut batch, mut numbers) = (Batch::new(), Vec::new());
+        let body = sent.concat();
+        let options = ReadOptions::default();
+        parse_body(body.as_bytes(), &options, &mut batch, |refused| numbers.push(refused.number));
+        prop_assert_eq!(batch.len(), rows.len(), "{:?}", body);
+        prop_assert_eq!(numbers, [at + 1]);
+    }
+
+    /// Texts with newlines, which the encoder never writes but clients do.
+    #[test]
+    fn texts_may_have_any_character(texts in vec(any_text(), 1..4)) {
+        let columns: Vec<_> = texts
+            .iter()
+            .enumerate()
+            .map(|(n, text)| format!("f{n}=\"{}\"", text.replace('\\', r"\\").replace('"', "\\\"")))
+            .collect();
+        let line = format!("m {} 7\n", columns.join(","));
+        let mut batch = Batch::new();
+        parse_body(line.repeat(2).as_bytes(), &ReadOptions::default(), &mut batch, |_| {});
+        prop_assert_eq!(batch.len(), 2, "{:?}", line);
+        prop_assert_eq!(batch.point(0), batch.point(1));
+        let Measure::Fields(fields) = batch.point(1).unwrap().measure else { panic!() };
+        let read: Vec<_> = fields.iter().map(|(_, value)| value).collect();
+        let expected: Vec<_> = texts.iter().map(|text| FieldValue::Text(text)).collect();
+        prop_assert_eq!(read, expected);
+    }
+}
+
+fn parse_line(line: &[u8], out: &mut Batch) -> Result<(), ParseError> {
+    influxdb::parse_line(line, &ReadOptions::default(), out)
 }
 
 fn encode(row: &Row) -> (String, u64) {
@@ -239,6 +295,25 @@ fn mangled() -> impl Strategy<Value = String> {
         line.splice(at..=at, put.unwrap_or_default().chars());
         line.into_iter().collect()
     })
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), nasty(), any::<String>()]
+}
+
+/// What no server takes, and whose end is where it seems to be: an open quote may find its
+/// other half in a name of the next line.
+fn bad_line() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "m",
+        "m,t f=1",
+        "m f=",
+        "m f=1,f=1",
+        "m f=1 x",
+        r#"m f="a "b" c""#,
+        r#"m f=1,g="x"y"#,
+        r#"m,t=" f"#,
+    ])
 }
 
 /// Whatever ends a line for anybody.

@@ -47,11 +47,20 @@ fn example(protocol: Protocol, address: &str) -> Option<String> {
             Some(format!("echo \"put demo.x $(date +%s) 1 host=a\" | nc -w1 {host} {port}"))
         }
         (Protocol::Http, "tcp") => {
-            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            let host = bracketed(host);
             Some(format!(
                 "curl -d '{{\"name\":\"demo.build\",\"compile\":12.5}}' http://{host}:{port}/v1/points"
             ))
         }
+        (Protocol::Influxdb, "tcp") => {
+            let host = bracketed(host);
+            Some(format!("curl -d 'demo,host=a value=1' http://{host}:{port}/write"))
+        }
         _ => None,
     }
+}
+
+/// As a host is written in a URL.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }

@@ -482,7 +482,7 @@ mod tests {
                 "backends.c.token: expected a text, found something else",
                 "listeners.s.bind: expected a list, found something else",
                 "listeners.s.limits.line: the value does not fit (it is not shown)",
-                "listeners.s.protocol: this is not one of statsd, opentsdb, http",
+                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb",
             ]
         );
     }

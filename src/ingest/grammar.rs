@@ -6,7 +6,7 @@ use super::{Config, Dialect, Protocol};
 use crate::clock::nanos;
 use protocols::opentsdb::{self, PutOptions};
 use protocols::timestamp::TimeRange;
-use protocols::{Batch, ParseError, UnixNanos, json, statsd};
+use protocols::{Batch, ParseError, UnixNanos, influxdb, json, statsd};
 
 /// What a listener understands.
 #[derive(Clone, Debug)]
@@ -72,6 +72,16 @@ impl Grammar {
     pub(super) fn json_limits(&self, times: TimeRange) -> json::Limits {
         json::Limits { tags: self.tags, times, ..json::Limits::default() }
     }
+
+    /// For line protocol whose times are in units of `precision`.
+    pub(super) fn read_options(
+        &self,
+        times: TimeRange,
+        precision: influxdb::Precision,
+    ) -> influxdb::ReadOptions {
+        let (line_bytes, tags) = (self.line_bytes, self.tags);
+        influxdb::ReadOptions { precision, line_bytes, tags, times, ..Default::default() }
+    }
 }
 
 /// The points of one line, as a listener with this section reads it; for the listeners of
@@ -99,6 +109,14 @@ pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch
         Protocol::Http => {
             let body = json::parse_points(line, grammar.json_limits(times), &mut batch);
             first(&body.map_err(|error| error.to_string())?.refusals)?;
+        }
+        Protocol::Influxdb => {
+            let options = grammar.read_options(times, influxdb::Precision::default());
+            let mut reason = None;
+            influxdb::parse_body(line, &options, &mut batch, |refused| {
+                reason.get_or_insert_with(|| refused.message());
+            });
+            reason.map_or(Ok(()), Err)?;
         }
     }
     Ok(batch)
@@ -151,6 +169,8 @@ mod tests {
             ("opentsdb", "put b 1700000000 1 h=x", names(&["b"])),
             ("opentsdb", r#" [{"metric":"c","timestamp":1700000000,"value":1}]"#, names(&["c"])),
             ("http", r#"[{"name":"d","value":1},{"name":"e","value":2}]"#, names(&["d", "e"])),
+            ("influxdb", "f,h=x v=1,w=2i 1700000000000000000", names(&["f"])),
+            ("influxdb", "# f v=1", names(&[])),
         ] {
             assert_eq!(alone(protocol, line), expected, "{line}");
         }
@@ -171,6 +191,8 @@ mod tests {
                 ParseError::TimestampOutOfRange,
             ),
             ("http", r#"{"name":"","value":1}"#, ParseError::EmptyName),
+            ("influxdb", "f,h v=1", ParseError::InvalidTag),
+            ("influxdb", &long, ParseError::LineTooLong),
         ] {
             assert_eq!(alone(protocol, line), Err(reason.to_string()), "{line}");
         }

@@ -1,10 +1,11 @@
-//! HTTP: our own points API, and OpenTSDB's put API on the same paths as there.
+//! HTTP: our own points API, and the paths that OpenTSDB and InfluxDB are written to.
 //!
 //! ```text
 //! connection ─► net::http (timeouts) ─► encoding known? ─► decompression ─► path, method ─► handler
 //! ```
 //!
-//! Every refusal is `{"error":{"code":…,"message":…}}` and is counted: `not_found`,
+//! Every refusal is `{"error":{"code":…,"message":…}}`, or has InfluxDB's shape where that is
+//! spoken, and is counted: `not_found`,
 //! `wrong_method`, `unsupported_encoding`, `unsupported_type`, `body_too_large`,
 //! `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`, `not_http`,
 //! `overloaded`, and the reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
@@ -12,6 +13,7 @@
 mod answer;
 mod body;
 mod encoding;
+mod influxdb;
 mod points;
 mod query;
 mod tsdb;
@@ -41,13 +43,21 @@ pub(super) fn opentsdb_app(context: &Context) -> Router {
     finish(tsdb::routes(), context)
 }
 
+/// What a listener `influxdb` answers.
+pub(super) fn influxdb_app(context: &Context) -> Router {
+    finish(influxdb::routes(), context).layer(middleware::map_response(influxdb::signed))
+}
+
 /// Serves one connection, of which `head` has been read already.
 pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
     let Connection { stream, presence } = connection;
     let Presence { peer, context, .. } = &presence;
     let limits = context.config.limits;
-    let timeouts =
-        Timeouts { idle: limits.idle.0, header: limits.header.0, request: limits.request.0 };
+    let timeouts = Timeouts {
+        idle: context.config.idle(),
+        header: limits.header.0,
+        request: limits.request.0,
+    };
     let stream = Rewound { head, read: 0, stream };
     let reason =
         match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {

@@ -30,7 +30,7 @@ pub(super) async fn serve(connection: Connection, app: axum::Router) {
 async fn head(connection: &Connection) -> Option<Vec<u8>> {
     let context = &connection.presence.context;
     let mut head = vec![0; HEAD_BYTES];
-    let first = timeout(context.config.limits.idle.0, async {
+    let first = timeout(context.config.idle(), async {
         loop {
             connection.stream.readable().await.ok()?;
             match connection.stream.try_read(&mut head) {

@@ -49,6 +49,7 @@ impl Speech {
             Protocol::Statsd => Self::Statsd,
             Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
             Protocol::Http => Self::Http(http::points_app(context)),
+            Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
         }
     }
 
@@ -189,7 +190,7 @@ impl<S: Speak> Reader<S> {
 
     async fn read_to_end(&mut self, stream: &Stream) -> End {
         let stop = self.desk.intake.context.stop.clone();
-        let idle = self.desk.intake.context.config.limits.idle.0;
+        let idle = self.desk.intake.context.config.idle();
         let mut heard = Instant::now();
         loop {
             self.desk.replies.flush(stream);

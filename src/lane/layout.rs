@@ -7,6 +7,9 @@
 //! | timer, histogram, distribution | `count`, `rate`, and if there are samples `sum`, `mean`, `lower`, `upper`, `median`, `stddev`, `p90` … | `stats.timers.K.count`, `.count_ps`, and if there are samples `.lower`, `.upper`, `.sum`, `.sum_squares`, `.mean`, `.median`, `.std`, and for each percentile `.count_90`, `.mean_90`, `.upper_90`, `.sum_90`, `.sum_squares_90` |
 //! | set | `count` | `stats.sets.K.count` |
 //!
+//! Without sampling the two agree, but for percentiles: ours are of nearest rank, so that at least
+//! that part of the samples is not above them; that server rounds the rank, down too.
+//!
 //! A rate is per second of the configured window, however long the window really lasted.
 //! In layout `statsd` the three kinds of samples are one: statsd/statsd itself takes `h` and
 //! `d` for counters, which serves nobody. Tags stay tags of the rows; that server would fold
@@ -19,6 +22,7 @@ use super::timers::{Percentile, Weighted, classic};
 use protocols::batch::PointWriter;
 use protocols::{Batch, FieldValue, Kind, Measure, Number, Point, Tags, UnixNanos};
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// How one backend's rows look.
 #[derive(Clone, Debug)]
@@ -32,7 +36,7 @@ impl Rows {
     /// Spells the percentiles once.
     pub(super) fn new(settings: &Settings) -> Self {
         let percentiles = settings.percentiles.iter().copied().map(Percentile::new).collect();
-        Self { layout: settings.layout, secs: settings.flush.as_secs_f64(), percentiles }
+        Self { layout: settings.layout, secs: secs(settings.flush), percentiles }
     }
 
     /// Appends the rows of one series.
@@ -212,6 +216,12 @@ fn put(row: &mut PointWriter<'_>, field: &str, value: f64) {
     row.field(field, FieldValue::Number(Number::F64(value)));
 }
 
+/// A span as the double next to it. `as_secs_f64` rounds twice, which is a bit off for some.
+#[allow(clippy::cast_precision_loss)] // A window of 2^53 ns would last a hundred days.
+fn secs(span: Duration) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
 #[allow(clippy::cast_precision_loss)] // No window holds 2^53 members.
 fn cardinality(members: usize) -> f64 {
     members as f64
@@ -221,6 +231,8 @@ fn cardinality(members: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::lane::Config;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     /// Folds each list of measurements as one series `k` and writes the rows as text.
     fn check(layout: Layout, measures: &[Measure<'_>], expected: &str) {
@@ -300,6 +312,13 @@ mod tests {
     }
 
     #[test]
+    fn a_span_is_rounded_once() {
+        for ms in 1..=60_000 {
+            assert_eq!(secs(Duration::from_millis(ms)), ms as f64 / 1000.0, "{ms} ms");
+        }
+    }
+
+    #[test]
     fn names_are_made_fit_as_statsd_does() {
         for (name, fit) in [
             ("a.b-c_d;e=f", "a.b-c_d;e=f"),
@@ -332,5 +351,94 @@ mod tests {
         assert_eq!(rows.point(0).unwrap().tags, count.tags);
         assert_eq!(rows_of(&reading, &influx, UnixNanos(9)).point(0), Some(reading));
         assert_eq!(rows_of(&count, &statsd, UnixNanos(9)).point(0), Some(count));
+    }
+
+    /// The values of one series `k` by statistic, whatever the layout calls its rows.
+    fn values(layout: Layout, measures: &[Measure<'_>], percent: f64) -> BTreeMap<String, f64> {
+        let percentiles = Some(vec![percent]);
+        let config = Config { layout, percentiles, ..Config::default() };
+        let rows = Rows::new(&Settings::new("b", "influxdb", &config));
+        let mut aggregate = Aggregate::new(family(layout, measures[0].kind()));
+        for measure in measures {
+            aggregate.absorb(measure, 1);
+        }
+        let mut out = Batch::new();
+        rows.write("k", Tags::EMPTY, &aggregate, UnixNanos(9), &mut out);
+        let mut values = BTreeMap::new();
+        for row in out.iter() {
+            match row.measure {
+                Measure::Fields(fields) => values.extend(fields.iter().map(|(key, value)| {
+                    let FieldValue::Number(number) = value else { panic!("{value:?}") };
+                    (key.to_owned(), number.as_f64())
+                })),
+                Measure::Reading(number) => {
+                    let (_, stat) = row.name.split_once(".k").unwrap();
+                    values.insert(stat.trim_start_matches('.').to_owned(), number.as_f64());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        values
+    }
+
+    /// The statistics that both layouts have, by the names they have in each.
+    const SHARED: [(&str, &str); 9] = [
+        ("count", "count"),
+        ("rate", "count_ps"),
+        ("rate", "rate"),
+        ("sum", "sum"),
+        ("mean", "mean"),
+        ("lower", "lower"),
+        ("upper", "upper"),
+        ("median", "median"),
+        ("stddev", "std"),
+    ];
+
+    fn assert_same(measures: &[Measure<'_>], shared: usize) {
+        let fields = values(Layout::Fields, measures, 90.0);
+        let classic = values(Layout::Statsd, measures, 90.0);
+        let both = SHARED.iter().filter_map(|(ours, theirs)| {
+            Some((fields.get(*ours)?.to_bits(), classic.get(*theirs)?.to_bits()))
+        });
+        let both: Vec<_> = both.collect();
+        assert_eq!(both.len(), shared, "{fields:?} {classic:?}");
+        assert!(both.iter().all(|(ours, theirs)| ours == theirs), "{fields:?} {classic:?}");
+    }
+
+    proptest! {
+        /// Without sampling both layouts give the same numbers, to the last bit.
+        #[test]
+        fn layouts_agree_without_sampling(numbers in prop::collection::vec(0.0..1e6, 1..60)) {
+            let timers: Vec<_> = numbers.iter().map(|ms| Measure::Timing { ms: *ms, rate: 1.0 }).collect();
+            assert_same(&timers, 8);
+            assert_same(&counts(&numbers, 1.0), 2);
+            let members: Vec<_> = numbers.iter().map(|number| format!("{:.0}", number % 9.0)).collect();
+            let members: Vec<_> = members.iter().map(|member| Measure::Set(member)).collect();
+            assert_same(&members, 1);
+            let mut gauge = vec![Measure::Gauge(1.0)];
+            gauge.extend(numbers.iter().map(|by| Measure::GaugeShift(-by)));
+            let [ours, theirs] = [(Layout::Fields, "value"), (Layout::Statsd, "")]
+                .map(|(layout, stat)| values(layout, &gauge, 90.0)[stat].to_bits());
+            prop_assert_eq!(ours, theirs);
+        }
+
+        /// A percentile is a sample: here the one whose rank is not below the percentage, there the
+        /// one whose rank is nearest to it, which may be one less, and none if that is zero.
+        #[test]
+        fn percentiles_differ_where_a_rank_is_rounded_down(
+            count in 1u32..200,
+            percent in 1u32..=100,
+        ) {
+            let ranks = (1..=count).map(|rank| Measure::Timing { ms: rank.into(), rate: 1.0 });
+            let ranks: Vec<_> = ranks.collect();
+            let (count, percent) = (f64::from(count), f64::from(percent));
+            let ours = values(Layout::Fields, &ranks, percent)[&format!("p{percent}")];
+            let theirs = values(Layout::Statsd, &ranks, percent);
+            let theirs = theirs.get(&format!("upper_{percent}")).copied();
+            prop_assert_eq!(ours, (count * percent / 100.0).ceil());
+            let nearest = (percent / 100.0 * count).round();
+            let nearest = if count == 1.0 { 1.0 } else { nearest };
+            prop_assert_eq!(theirs, (nearest > 0.0).then_some(nearest));
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::WhenFull;
 use crate::backend::Payload;
 use crate::books::BackendBook;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -75,7 +75,12 @@ impl Queue {
     pub(super) fn claim(&self, lane: u64) -> Claim<'_> {
         let mut line = self.line();
         match line.claim(lane) {
-            Some((id, payload)) => Claim::Take(Ticket { queue: self, id, payload: Some(payload) }),
+            Some(slot) => Claim::Take(Ticket {
+                queue: self,
+                id: slot.id,
+                payload: Some(slot.payload),
+                divisions: slot.divisions,
+            }),
             None if line.slots.is_empty() && line.shapers == 0 => Claim::Done,
             None => Claim::Wait,
         }
@@ -123,6 +128,7 @@ pub(super) struct Ticket<'q> {
     queue: &'q Queue,
     id: u64,
     payload: Option<Payload>,
+    divisions: Arc<AtomicU32>,
 }
 
 impl Ticket<'_> {
@@ -135,6 +141,17 @@ impl Ticket<'_> {
     pub(super) fn commit(mut self) {
         self.payload = None;
         self.queue.change(|line| line.commit(self.id));
+    }
+
+    /// How often the payload that this is a part of was divided because of a refusal.
+    pub(super) fn divisions(&self) -> u32 {
+        self.divisions.load(Relaxed)
+    }
+
+    /// As [`replace`](Self::replace), because the backend refused it.
+    pub(super) fn divide(self, parts: [Payload; 2]) {
+        self.divisions.fetch_add(1, Relaxed);
+        self.replace(parts);
     }
 
     /// These take the payload's place, in this order.
@@ -165,10 +182,12 @@ struct Line {
     claims: Vec<(u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     id: u64,
     payload: Payload,
+    /// Shared by all the parts of what was once one payload.
+    divisions: Arc<AtomicU32>,
 }
 
 impl Slot {
@@ -194,19 +213,19 @@ impl Line {
             return lost + u64::from(payload.points);
         }
         let end = self.slots.len();
-        self.put(end, payload);
+        self.put(end, payload, Arc::default());
         lost
     }
 
     /// A shipper waits while another lane's has something in hand, so that order survives
     /// the change from one to the other.
-    fn claim(&mut self, lane: u64) -> Option<(u64, Payload)> {
+    fn claim(&mut self, lane: u64) -> Option<Slot> {
         if self.claims.iter().any(|(_, other)| *other != lane) {
             return None;
         }
         let slot = self.unclaimed().and_then(|at| self.slots.get(at))?;
         self.claims.push((slot.id, lane));
-        Some((slot.id, slot.payload.clone()))
+        Some(slot.clone())
     }
 
     fn unclaimed(&self) -> Option<usize> {
@@ -228,22 +247,22 @@ impl Line {
     fn replace(&mut self, id: u64, parts: [Payload; 2]) {
         self.let_go(id);
         let Some(at) = self.place(id) else { return };
-        self.take(at);
+        let Some(whole) = self.take(at) else { return };
         let [first, second] = parts;
-        self.put(at, second);
-        self.put(at, first);
+        self.put(at, second, Arc::clone(&whole.divisions));
+        self.put(at, first, whole.divisions);
     }
 
     fn place(&self, id: u64) -> Option<usize> {
         self.slots.iter().position(|slot| slot.id == id)
     }
 
-    fn put(&mut self, at: usize, payload: Payload) {
+    fn put(&mut self, at: usize, payload: Payload, divisions: Arc<AtomicU32>) {
         self.points += u64::from(payload.points);
         self.bytes += payload.body.len();
         self.cost += cost(&payload);
         self.ids += 1;
-        self.slots.insert(at, Slot { id: self.ids, payload });
+        self.slots.insert(at, Slot { id: self.ids, payload, divisions });
     }
 
     fn take(&mut self, at: usize) -> Option<Slot> {
@@ -310,10 +329,30 @@ mod tests {
         let mut line = Line::default();
         line.push(payload(9), usize::MAX, WhenFull::DropOldest);
         line.push(payload(3), usize::MAX, WhenFull::DropOldest);
-        let (id, _) = line.claim(1).unwrap();
+        let id = line.claim(1).unwrap().id;
         line.replace(id, [payload(1), payload(2)]);
-        let mut next = || line.claim(1).map(|(_, payload)| payload.points);
+        let mut next = || line.claim(1).map(|slot| slot.payload.points);
         assert_eq!([next(), next(), next(), next()], [Some(1), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn parts_share_the_count_of_divisions() {
+        let queue = Queue::new(Arc::default());
+        let claim = || match queue.claim(1) {
+            Claim::Take(ticket) => ticket,
+            nothing => panic!("{nothing:?}"),
+        };
+        queue.push(payload(9), usize::MAX, WhenFull::DropOldest);
+        queue.push(payload(1), usize::MAX, WhenFull::DropOldest);
+        claim().divide([payload(4), payload(5)]);
+        claim().divide([payload(2), payload(2)]);
+        claim().replace([payload(1), payload(1)]);
+        for (points, divisions) in [(1, 2), (1, 2), (2, 2), (5, 2), (1, 0)] {
+            let ticket = claim();
+            assert_eq!(ticket.payload().unwrap().points, points);
+            assert_eq!(ticket.divisions(), divisions);
+            ticket.commit();
+        }
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | delivered | it leaves the queue |
 //! | partial, rejected | it leaves the queue, the refused points are counted by reason |
-//! | too large | its halves take its place; a record that cannot be halved is dropped, `too_large` |
+//! | divide | its halves take its place; a record that cannot be halved is given up and counted |
 //! | retry | it stays, and the next attempt comes after a delay |
 //!
-//! Retries are endless: only the queue's bound gives points up. The size at which a backend
-//! refused is remembered, and nothing larger than half of it is sent again by this lane. Logs
+//! Retries are endless: only the queue's bound gives points up. So one bad record costs about as
+//! many attempts as its payload can be halved, and its neighbours nothing. A payload full of
+//! them costs no more than twice [`DIVISIONS_MAX`]: after so many divisions, a part that is
+//! refused once more is given up whole. The size at which a backend refused is remembered, and
+//! nothing larger than half of it is sent again by this lane. Logs
 //! say once when a backend falls ill and once when it is well again, and each refusal's reason
 //! at most once a minute. Counts `delivered`, `dropped`, `retries`.
 
@@ -16,7 +19,7 @@ use super::State;
 use super::queue::{Claim, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
-use crate::backend::{Outcome, Payload, Ship};
+use crate::backend::{Outcome, Payload, Ship, TOO_LARGE};
 use crate::clock::Clock;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -88,9 +91,9 @@ impl Shipper {
                 (points - rejected.min(points), Some((reason, detail)))
             }
             Outcome::Rejected { reason, detail } => (0, Some((reason, detail))),
-            Outcome::TooLarge { detail } => {
+            Outcome::Divide { reason, detail } => {
                 self.recovered();
-                self.divide(ticket, &detail);
+                self.divide(ticket, reason, &detail);
                 return None;
             }
             Outcome::Retry { after, detail } => {
@@ -108,15 +111,20 @@ impl Shipper {
         None
     }
 
-    fn divide(&self, ticket: Ticket<'_>, detail: &str) {
+    fn divide(&self, ticket: Ticket<'_>, reason: &'static str, detail: &str) {
         let Some(payload) = ticket.payload() else { return };
         let (size, points) = (payload.body.len(), payload.points);
-        if let Some(halves) = halves(payload) {
-            self.state.learnt.fetch_min((size / 2).max(LEARNT_MIN), Relaxed);
-            ticket.replace(halves);
-        } else {
-            ticket.commit();
-            self.refuse(points, "too_large", detail);
+        match halves(payload) {
+            Some(halves) if ticket.divisions() < DIVISIONS_MAX => {
+                if reason == TOO_LARGE {
+                    self.state.learnt.fetch_min((size / 2).max(LEARNT_MIN), Relaxed);
+                }
+                ticket.divide(halves);
+            }
+            _ => {
+                ticket.commit();
+                self.refuse(points, reason, detail);
+            }
         }
     }
 
@@ -190,6 +198,10 @@ fn middle(body: &Bytes) -> Option<usize> {
 fn lines(body: &Bytes) -> u64 {
     memchr::memchr_iter(b'\n', body).count() as u64
 }
+
+/// Finds five bad records that are spread over a payload of the usual size, or dozens that
+/// stand together.
+const DIVISIONS_MAX: u32 = 64;
 
 /// A backend that refuses even this much is not asked in smaller pieces beforehand.
 const LEARNT_MIN: usize = 1024;

@@ -1,7 +1,7 @@
 //! Lanes from the outside: a scripted backend, tokio's paused clock, and the books.
 
 use super::*;
-use crate::backend::{Outcome, Payload, Shipping};
+use crate::backend::{Outcome, Payload, Shipping, TOO_LARGE};
 use crate::units::{Size, Span};
 use proptest::prelude::*;
 use protocols::{Batch as Points, Measure, Number, Point, Skip};
@@ -65,17 +65,23 @@ struct Scripted {
     script: VecDeque<Outcome>,
     takes: Duration,
     largest: usize,
+    /// A payload that holds this is refused as a whole.
+    abhors: Option<&'static str>,
 }
 
 impl Scripted {
     fn new(record: &Record) -> Self {
         let (script, takes) = (VecDeque::new(), Duration::ZERO);
-        Self { record: record.clone(), script, takes, largest: usize::MAX }
+        Self { record: record.clone(), script, takes, largest: usize::MAX, abhors: None }
     }
 
     fn answer(&mut self, payload: &Payload) -> Outcome {
         if payload.body.len() > self.largest {
-            return Outcome::TooLarge { detail: "413".to_owned() };
+            return Outcome::Divide { reason: TOO_LARGE, detail: "413".to_owned() };
+        }
+        let text = str::from_utf8(&payload.body).unwrap();
+        if self.abhors.is_some_and(|word| text.contains(word)) {
+            return Outcome::Divide { reason: "rejected", detail: "400".to_owned() };
         }
         self.script.pop_front().unwrap_or(Outcome::Delivered)
     }
@@ -392,6 +398,29 @@ async fn a_large_payload_is_halved_and_the_size_is_learnt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_bad_record_costs_a_few_attempts_and_no_neighbour() {
+    let bench = Bench::new(settings("stdout", ""), |ship| ship.abhors = Some("bad"));
+    let name = |n| if n == 3210 { "bad" } else { "r" };
+    bench.send(0, |points| (0..5000).for_each(|n| reading(points, name(n), n, Some(n))));
+    let (book, record) = (bench.book(), bench.record.clone());
+    let lines = bench.end().await;
+    let values = lines.iter().map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap());
+    assert!(values.eq((0..5000).filter(|n| *n != 3210)), "one is gone and order is kept");
+    assert_eq!(book.dropped.counts(), [("rejected", 1)]);
+    assert!(record.attempts().len() <= 2 * 13 + 1, "{}", record.attempts().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_full_of_bad_records_costs_a_bounded_number_of_attempts() {
+    let bench = Bench::new(settings("stdout", ""), |ship| ship.abhors = Some("bad"));
+    bench.send(0, |points| (0..5000).for_each(|n| reading(points, "bad", n, Some(n))));
+    let (book, record) = (bench.book(), bench.record.clone());
+    assert_eq!(bench.end().await, [""; 0]);
+    assert_eq!(book.dropped.counts(), [("rejected", 5000)]);
+    assert_eq!(record.attempts().len(), 2 * 64 + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusals_are_counted_by_reason() {
     let bench = Bench::new(settings("stdout", "batch = { points = 4 }"), |ship| {
         let (reason, detail) = ("rejected", "bad".to_owned());
@@ -606,7 +635,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Delivered),
         Just(again(None)),
         Just(again(Some(3))),
-        Just(Outcome::TooLarge { detail: detail() }),
+        Just(Outcome::Divide { reason: TOO_LARGE, detail: detail() }),
+        Just(Outcome::Divide { reason: "rejected", detail: detail() }),
         Just(Outcome::Rejected { reason: "rejected", detail: detail() }),
         (0u32..9).prop_map(move |rejected| {
             Outcome::Partial { rejected, reason: "partial", detail: detail() }

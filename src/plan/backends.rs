@@ -47,11 +47,7 @@ fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
     positive("batch.points", lane.batch.points != Some(0));
     positive("batch.bytes", lane.batch.bytes.is_none_or(|size| size.0 > 0));
     positive("memory", lane.memory.is_none_or(|size| size.0 > 0));
-    for (i, percentile) in lane.percentiles.iter().flatten().enumerate() {
-        let holds = *percentile > 0.0 && *percentile <= 100.0;
-        let message = "a percentile is more than 0 and at most 100";
-        findings.wrong_unless(holds, format!("{key}.percentiles[{i}]"), message);
-    }
+    percentiles(key, lane, findings);
     if let (Some(first), Some(max)) = (lane.retry.first, lane.retry.max) {
         let message = "it must not be shorter than `first`";
         findings.wrong_unless(first <= max, format!("{key}.retry.max"), message);
@@ -59,6 +55,18 @@ fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
     if let (Some(memory), Some(batch)) = (lane.memory, lane.batch.bytes) {
         let message = "it must hold at least one batch (`batch.bytes`)";
         findings.wrong_unless(memory >= batch, format!("{key}.memory"), message);
+    }
+}
+
+/// As in statsd/statsd, -10 means the largest tenth; only its layout knows a word for that.
+fn percentiles(key: &str, lane: &lane::Config, findings: &mut Findings) {
+    let (least, message) = match lane.layout {
+        Layout::Fields => (0.0, "a percentile is more than 0 and at most 100"),
+        Layout::Statsd => (-100.0, "a percentile is from -100 to 100, and not 0"),
+    };
+    for (i, percentile) in lane.percentiles.iter().flatten().enumerate() {
+        let holds = (least..=100.0).contains(percentile) && *percentile != 0.0;
+        findings.wrong_unless(holds, format!("{key}.percentiles[{i}]"), message);
     }
 }
 
@@ -230,6 +238,11 @@ mod tests {
                 &["percentiles[1]: a percentile", "percentiles[3]"],
             ),
             ("percentiles = [nan]", &["percentiles[0]"]),
+            ("percentiles = [-10]", &["percentiles[0]: a percentile is more than 0"]),
+            (
+                "layout = 'statsd'\npercentiles = [-100, -0.5, 0, -101]",
+                &["percentiles[2]: a percentile is from -100", "percentiles[3]"],
+            ),
             ("retry = { first = '2s', max = '1s' }", &["retry.max: it must not be shorter"]),
             ("retry = { first = '0s' }\ntimeout = '0s'", &["retry.first", "timeout"]),
             ("memory = '1KiB'\nbatch.bytes = '1MiB'", &["memory: it must hold at least one batch"]),

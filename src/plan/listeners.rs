@@ -73,7 +73,7 @@ fn limits(key: &str, listener: &Config, findings: &mut Findings) {
     positive("limits.line", limits.line.0 > 0);
     positive("limits.body", limits.body.0 > 0);
     positive("limits.connections", limits.connections > 0);
-    positive("limits.idle", !limits.idle.0.is_zero());
+    positive("limits.idle", limits.idle.is_none_or(|idle| !idle.0.is_zero()));
     positive("limits.header", !limits.header.0.is_zero());
     positive("limits.request", !limits.request.0.is_zero());
     positive("limits.tags", limits.tags > 0);
@@ -114,6 +114,7 @@ mod tests {
             ("statsd", "'udp://:0', 'tcp://h:1', 'unixgram:///a', 'unix:///b'"),
             ("opentsdb", "'tcp://h:1', 'unix:///b'"),
             ("http", "'tcp://[::1]:1', 'unix:///b'"),
+            ("influxdb", "'tcp://h:1', 'unix:///b'"),
         ] {
             let text = listener(&format!("protocol = '{protocol}'\nbind = [{binds}]"));
             assert!(plan_of(&text).is_ok(), "{:?}", plan_of(&text));

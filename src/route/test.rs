@@ -145,5 +145,9 @@ const KINDS: [(&str, Kind); 8] = [
     ("fields", Kind::Fields),
 ];
 
-const PROTOCOLS: [(&str, Protocol); 3] =
-    [("statsd", Protocol::Statsd), ("opentsdb", Protocol::Opentsdb), ("http", Protocol::Http)];
+const PROTOCOLS: [(&str, Protocol); 4] = [
+    ("statsd", Protocol::Statsd),
+    ("opentsdb", Protocol::Opentsdb),
+    ("http", Protocol::Http),
+    ("influxdb", Protocol::Influxdb),
+];

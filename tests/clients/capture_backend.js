@@ -3,6 +3,7 @@
 // A statsd/statsd backend that writes what the daemon saw to the file named by `capture.file` in
 // the configuration, one JSON object a line:
 //
+//   {"started": <seconds>}                                   once; its windows count from here
 //   {"packet": "<the datagram or TCP chunk, as UTF-8>"}     as each arrives
 //   {"flush": {"timestamp": …, "counters": {…}, …}}         at each flush, the one at exit included
 //
@@ -13,9 +14,10 @@
 
 const fs = require('fs');
 
-exports.init = (_startedAt, config, events) => {
+exports.init = (startedAt, config, events) => {
   const { file } = config.capture;
   const append = (entry) => fs.appendFileSync(file, JSON.stringify(entry, spellOut) + '\n');
+  append({ started: startedAt });
   events.on('packet', (packet) => append({ packet: packet.toString() }));
   events.on('flush', (timestamp, metrics) => append({ flush: snapshot(timestamp, metrics) }));
   return true;

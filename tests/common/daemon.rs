@@ -39,6 +39,11 @@ impl Daemon {
         Daemon { name, child, log }
     }
 
+    /// Its process, for a look at `/proc`.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
@@ -52,6 +57,13 @@ impl Daemon {
             listening(self.child.id(), transport).into_iter().next()
         })
         .await
+    }
+
+    /// How much of it is in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     /// Panics with the log if the process has ended.
@@ -114,6 +126,17 @@ impl Drop for Daemon {
             eprintln!("--- log of {} ---\n{}", self.name, last_lines(&self.log(), 50));
         }
     }
+}
+
+/// Whether a UDP socket's queue in the kernel is empty, for a sender that must not be too fast;
+/// panics if the queue has ever overflowed.
+pub fn is_drained(socket: SocketAddr) -> bool {
+    let table = fs::read_to_string("/proc/net/udp").unwrap();
+    let local = format!(":{:04X}", socket.port());
+    let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1].ends_with(&local)).expect("the socket is there");
+    assert_eq!(row.last(), Some(&"0"), "the kernel dropped packets to {socket}");
+    row[4].ends_with(":00000000")
 }
 
 /// A listening command's output in one file: standard output beside standard error.

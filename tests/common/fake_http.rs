@@ -1,7 +1,7 @@
 //! An HTTP server that misbehaves on request, for faults that no real server can be asked for.
 //!
-//! It answers from a script, one [`Answer`] for each request in the order they arrive, and with
-//! 204 when the script is at its end. It reads bodies of a known length only, and un-gzips them.
+//! It answers from a script, one [`Answer`] for each request in the order they arrive, and as its
+//! rule says, or with 204, when the script is at its end. It reads bodies of a known length only, and un-gzips them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -53,11 +53,13 @@ enum Act {
     Reset,
 }
 
-#[derive(Default)]
 struct State {
     script: VecDeque<Answer>,
+    rule: Rule,
     received: Vec<Received>,
 }
+
+type Rule = Box<dyn Fn(&Received) -> Answer + Send>;
 
 impl Answer {
     /// Answers with this status and no body.
@@ -114,12 +116,21 @@ impl FakeHttp {
         address: SocketAddr,
         script: impl IntoIterator<Item = Answer>,
     ) -> FakeHttp {
+        let script = script.into_iter().collect();
+        FakeHttp::listen(address, script, Box::new(|_| Answer::status(204))).await
+    }
+
+    /// Judges each request by itself.
+    pub async fn judging(rule: impl Fn(&Received) -> Answer + Send + 'static) -> FakeHttp {
+        FakeHttp::listen("127.0.0.1:0".parse().unwrap(), VecDeque::new(), Box::new(rule)).await
+    }
+
+    async fn listen(address: SocketAddr, script: VecDeque<Answer>, rule: Rule) -> FakeHttp {
         // The tasks of the one before end when the runtime comes to them, not as it is dropped.
         let free = async || TcpListener::bind(address).await.ok();
         let listener = eventually(&format!("{address} is free"), free).await;
         let address = listener.local_addr().unwrap();
-        let script = script.into_iter().collect();
-        let state = Arc::new(Mutex::new(State { script, received: Vec::new() }));
+        let state = Arc::new(Mutex::new(State { script, rule, received: Vec::new() }));
         let mut task = JoinSet::new();
         task.spawn(accept(listener, Arc::clone(&state)));
         FakeHttp { address, state, _task: task }
@@ -168,8 +179,9 @@ async fn converse(mut stream: BufReader<TcpStream>, state: Arc<Mutex<State>>) {
     while let Some(request) = read_request(&mut stream).await {
         let answer = {
             let mut state = state.lock().unwrap();
+            let answer = state.script.pop_front().unwrap_or_else(|| (state.rule)(&request));
             state.received.push(request);
-            state.script.pop_front().unwrap_or_else(|| Answer::status(204))
+            answer
         };
         tokio::time::sleep(answer.after).await;
         match answer.act {

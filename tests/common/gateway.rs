@@ -26,6 +26,8 @@ pub struct Gateway {
     /// Its admin listener.
     pub admin: Http,
     listeners: Vec<Listener>,
+    /// Further arguments of the command `run`.
+    arguments: Vec<String>,
     directory: TempDir,
 }
 
@@ -45,17 +47,27 @@ pub fn pointsman(arguments: &[&str]) -> Output {
 impl Gateway {
     /// Starts it and waits until it is ready.
     pub async fn start(config_toml: &str) -> Gateway {
-        let started = Gateway::try_start(config_toml).await;
+        Gateway::start_with(config_toml, &[]).await
+    }
+
+    /// As [`Gateway::start`], with further arguments of the command `run`.
+    pub async fn start_with(config_toml: &str, arguments: &[&str]) -> Gateway {
+        let started = Gateway::try_start_with(config_toml, arguments).await;
         started.unwrap_or_else(|ended| panic!("ended with {}:\n{}", ended.status, ended.log))
     }
 
     /// As [`Gateway::start`]; a gateway that ends instead of getting ready is the error.
     pub async fn try_start(config_toml: &str) -> Result<Gateway, Ended> {
+        Gateway::try_start_with(config_toml, &[]).await
+    }
+
+    async fn try_start_with(config_toml: &str, arguments: &[&str]) -> Result<Gateway, Ended> {
+        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(CONFIG), config_toml).unwrap();
-        let (daemon, listeners) = launch(&directory).await?;
+        let (daemon, listeners) = launch(&directory, &arguments).await?;
         let admin = admin_client(&listeners);
-        Ok(Gateway { daemon, admin, listeners, directory })
+        Ok(Gateway { daemon, admin, listeners, arguments, directory })
     }
 
     /// Where a listener of the configuration is bound for `"udp"` or `"tcp"`.
@@ -132,7 +144,7 @@ impl Gateway {
     /// Starts it again with the same configuration and data; ports are new.
     pub async fn restart(&mut self) {
         self.daemon.kill9();
-        let started = launch(&self.directory).await;
+        let started = launch(&self.directory, &self.arguments).await;
         let (daemon, listeners) = started.unwrap_or_else(|ended| panic!("{ended:?}"));
         self.admin = admin_client(&listeners);
         self.daemon = daemon;
@@ -145,8 +157,11 @@ impl Gateway {
 }
 
 /// Starts the process and waits until it is ready, or has ended.
-async fn launch(directory: &TempDir) -> Result<(Daemon, Vec<Listener>), Ended> {
-    let mut daemon = spawn(directory);
+async fn launch(
+    directory: &TempDir,
+    arguments: &[String],
+) -> Result<(Daemon, Vec<Listener>), Ended> {
+    let mut daemon = spawn(directory, arguments);
     let status = eventually("the gateway is ready", async || match daemon.exited() {
         Some(status) => Some(Some(status)),
         None => is_ready(&daemon.log()).then_some(None),
@@ -159,10 +174,10 @@ async fn launch(directory: &TempDir) -> Result<(Daemon, Vec<Listener>), Ended> {
     }
 }
 
-fn spawn(directory: &TempDir) -> Daemon {
+fn spawn(directory: &TempDir, arguments: &[String]) -> Daemon {
     let directory = directory.path();
     let mut command = binary();
-    command.args(["run", "--log-format", "json"]);
+    command.args(["run", "--log-format", "json"]).args(arguments);
     command.arg("--config").arg(directory.join(CONFIG));
     command.arg("--data-dir").arg(directory.join(DATA));
     with_output_in(&mut command, &directory.join(STDOUT));

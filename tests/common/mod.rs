@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr)]
 
+mod case;
 mod client;
 mod daemon;
 mod eventually;
@@ -28,8 +29,9 @@ mod statsd_js;
 mod tools;
 mod victoria_metrics;
 
+pub use case::{Case, assert_balanced, read_to_end};
 pub use client::run_client;
-pub use daemon::{Daemon, Ended};
+pub use daemon::{Daemon, Ended, is_drained};
 pub use eventually::{eventually, eventually_within};
 pub use fake_http::{Answer, FakeHttp, Received};
 pub use gateway::{Gateway, pointsman};

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, with_output_in};
+use super::eventually::eventually;
 use super::tools;
 
 /// A statsd daemon on UDP.
@@ -53,6 +54,13 @@ impl StatsdJs {
         self.address
     }
 
+    /// The second since 1970 at which it says it started: its windows end at this plus a multiple
+    /// of its interval.
+    pub async fn started(&self) -> u64 {
+        let started = async || self.captured("started").first()?.as_u64();
+        eventually("statsd says when it started", started).await
+    }
+
     /// The packets it has received, as text, in order.
     pub fn packets(&self) -> Vec<String> {
         let packets = self.captured("packet").into_iter();
@@ -65,9 +73,14 @@ impl StatsdJs {
     }
 
     /// Ends it, which makes it flush a last time, and returns that last flush.
-    pub async fn finish(mut self) -> Value {
+    pub async fn finish(self) -> Value {
+        self.finish_all().await.pop().expect("statsd flushes as it ends")
+    }
+
+    /// Ends it, and returns all its flushes, the last one included.
+    pub async fn finish_all(mut self) -> Vec<Value> {
         self.daemon.terminate().await;
-        self.flushes().pop().expect("statsd flushes as it ends")
+        self.flushes()
     }
 
     fn captured(&self, kind: &str) -> Vec<Value> {

@@ -4,15 +4,17 @@
 //! |---|---|
 //! | 2xx | delivered |
 //! | 400, 422 and 500 that tell of a partial write | the rest is stored; the refused points are counted |
-//! | 400, 422 otherwise, and other 4xx | refused for good |
-//! | 413 | too large: send halves |
+//! | 400, 422 otherwise | refused as a whole, for one point maybe: send halves |
+//! | 413 | too large: send halves, and no more than that from now on |
+//! | other 4xx | refused for good |
 //! | 401, 403, 404 | hold: a person has to mend credentials, rights or the database |
 //! | 408, 429, 3xx, 5xx, no answer | come back later |
 //!
 //! Sources of the texts: InfluxDB 1.x `services/httpd` and `tsdb`, 2.x `http/write_handler.go`,
-//! 3.x `influxdb3_server`.
+//! 3.x `influxdb3_server`. 1.x says no more than "field type conflict" and stores nothing when
+//! a new field is float and integer in one body; 2.x refuses a body for one line.
 
-use crate::backend::Outcome;
+use crate::backend::{Outcome, TOO_LARGE};
 use std::time::{Duration, SystemTime};
 
 /// The parts of an HTTP answer that matter.
@@ -32,11 +34,14 @@ impl Answer<'_> {
         let detail = format!("{} {}", self.status, words(self.body));
         match self.status {
             200..=299 => Outcome::Delivered,
-            413 => Outcome::TooLarge { detail },
+            413 => Outcome::Divide { reason: TOO_LARGE, detail },
             401 | 403 | 404 | 408 | 429 | 300..=399 => self.retry(detail, now),
             400..=499 => match self.refused(points) {
                 Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
-                None => Outcome::Rejected { reason: "rejected", detail },
+                None if matches!(self.status, 400 | 422) => {
+                    Outcome::Divide { reason: REJECTED, detail }
+                }
+                None => Outcome::Rejected { reason: REJECTED, detail },
             },
             _ => match self.refused(points).filter(|_| self.is_partial()) {
                 Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
@@ -107,6 +112,7 @@ fn words(body: &str) -> String {
 }
 
 const PARTIAL: &str = "partial_write";
+const REJECTED: &str = "rejected";
 
 /// Enough for a sentence of the server and the start of the line it complains about.
 const DETAIL_MAX: usize = 300;
@@ -124,7 +130,7 @@ mod tests {
             Outcome::Delivered => "delivered".into(),
             Outcome::Partial { rejected, .. } => format!("partial {rejected}"),
             Outcome::Rejected { reason, .. } => reason.into(),
-            Outcome::TooLarge { .. } => "too large".into(),
+            Outcome::Divide { reason, .. } => format!("divide {reason}"),
             Outcome::Retry { after, .. } => {
                 format!("retry {}", after.unwrap_or_default().as_secs())
             }
@@ -146,13 +152,15 @@ mod tests {
                 "{\"error\":\"partial write: unable to parse 'a': missing fields\\nunable to parse 'b': missing fields dropped=0\"}",
                 "partial 2",
             ),
-            (400, r#"{"error":"unable to parse 'a': missing fields"}"#, "rejected"),
+            (400, r#"{"error":"unable to parse 'a': missing fields"}"#, "divide rejected"),
+            (400, r#"{"error":"field type conflict"}"#, "divide rejected"),
             (
                 400,
                 r#"{"error":"partial write of line protocol occurred","data":[{"original_line":"a","line_number":1,"error_message":"x"}]}"#,
                 "partial 1",
             ),
-            (400, r#"{"code":"invalid","message":"unable to parse 'a'"}"#, "rejected"),
+            (400, r#"{"code":"invalid","message":"unable to parse 'a'"}"#, "divide rejected"),
+            (422, r#"{"code":"unprocessable entity","message":"no"}"#, "divide rejected"),
             (
                 422,
                 r#"{"code":"unprocessable entity","message":"failure writing points to database: partial write: points beyond retention policy dropped=139"}"#,
@@ -167,7 +175,7 @@ mod tests {
             (403, "", "retry 0"),
             (404, r#"{"error":"database not found: \"x\""}"#, "retry 0"),
             (406, "", "rejected"),
-            (413, "Request Entity Too Large", "too large"),
+            (413, "Request Entity Too Large", "divide too_large"),
             (307, "", "retry 0"),
             (500, r#"{"error":"timeout"}"#, "retry 0"),
             (503, "request throttled, queue full", "retry 0"),

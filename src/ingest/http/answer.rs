@@ -1,11 +1,13 @@
 //! Answers, and refusals that are counted as they are answered.
 
+use crate::ingest::Protocol;
 use crate::ingest::intake::{Context, Who};
 use crate::net::Peer;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use protocols::influxdb;
 use protocols::json::{Answer, Refusals};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,7 +40,10 @@ impl Refusal {
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
-        let mut response = respond(Answer::error(self.status, &self.message, None));
+        let mut response = respond(match web.config.protocol {
+            Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
+            _ => Answer::error(self.status, &self.message, None),
+        });
         let headers = response.headers_mut();
         match self.status {
             503 => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS))),
@@ -59,7 +64,7 @@ pub(super) fn respond(answer: Answer) -> Response {
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.
-pub(super) fn count(refusals: &Refusals<'_>, web: &Web, peer: Option<&Peer>) {
+pub(super) fn count(refusals: &Refusals<'_>, web: &Context, peer: Option<&Peer>) {
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
         let example = example.and_then(|item| item.item).map_or("", |item| item.get());

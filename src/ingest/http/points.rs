@@ -49,15 +49,17 @@ async fn take_points(
         return Err(Refusal::overloaded());
     }
     let bytes = body::read(request, web).await?;
-    let parsed = match form {
-        Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
-        Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
-    };
-    let outcome =
-        parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
-    count(&outcome.refusals, web, peer);
-    intake.submit();
-    Ok(outcome.answer(details))
+    body::digest(bytes.len(), || {
+        let parsed = match form {
+            Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
+            Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
+        };
+        let outcome =
+            parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
+        count(&outcome.refusals, web, peer);
+        intake.submit();
+        Ok(outcome.answer(details))
+    })
 }
 
 async fn point(State(web): State<Web>, request: Request) -> Response {

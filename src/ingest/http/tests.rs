@@ -8,6 +8,8 @@ use std::io::Write as _;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+mod influxdb;
+
 fn start(more: Value) -> Rig {
     Rig::start("http", "tcp://127.0.0.1:0", more)
 }

@@ -6,7 +6,7 @@
 
 use super::answer::{Refusal, Web, count, respond};
 use super::{body, query};
-use crate::ingest::intake::Who;
+use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
@@ -57,19 +57,24 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
         return Err(Refusal::overloaded());
     }
     let bytes = body::read(request, web).await?;
+    Ok(body::digest(bytes.len(), || put_all(&bytes, &flags, &mut intake, peer)))
+}
+
+fn put_all(bytes: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
+    let Intake { context: web, batch, .. } = &mut *intake;
     let options = web.grammar.put_options(web.times());
-    let refusals = match opentsdb::parse_body(&bytes, &options, &mut intake.batch) {
+    let refusals = match opentsdb::parse_body(bytes, &options, batch) {
         Ok(refusals) => refusals,
         Err(error) => {
             let example = bytes.get(..bytes.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
             web.refuse(error.reason().label(), 1, example, Who(peer));
-            return Ok(opentsdb::body_error(error));
+            return opentsdb::body_error(error);
         }
     };
     count(&refusals, web, peer);
-    let answer = opentsdb::answer(intake.batch.len(), &refusals, flags.mode);
+    let answer = opentsdb::answer(batch.len(), &refusals, flags.mode);
     intake.submit();
-    Ok(flags.with_timeouts(answer))
+    flags.with_timeouts(answer)
 }
 
 /// What the query asks for. `sync` means what is meant without it: the answer comes when the

@@ -1,0 +1,192 @@
+//! What InfluxDB answers decides what becomes of the points: held, divided, given up by reason,
+//! never repeated without end and never lost without a word. The servers are scripted.
+
+// Helpers beside the tests fail as the tests do.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Answer, FakeHttp, Gateway, Received, eventually};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn be_413_split_halves_and_learns() {
+    let server = FakeHttp::judging(|request| match request.body.len() {
+        0..=2048 => Answer::status(204),
+        _ => Answer::status(413),
+    })
+    .await;
+    let gateway = Gateway::start(&config(&server, "gzip = false")).await;
+    let refused = || bodies(&server).into_iter().filter(|body| body.len() > 2048).count();
+
+    post(&gateway, &(0..100).map(sixty_bytes).collect::<Vec<_>>()).await;
+    eventually("all are delivered", async || delivered(&gateway).await == 100).await;
+    assert!((1..=3).contains(&refused()), "{}", refused());
+    let first = refused();
+
+    post(&gateway, &[json!({"name": "large", "text": "x".repeat(3000), "time": TIME})]).await;
+    eventually("the large one is given up", async || {
+        gateway.metrics().await.sum(DROPPED, &[("reason", "too_large")]) == 1.0
+    })
+    .await;
+    assert_eq!(refused(), first + 1, "it was tried once, alone");
+
+    post(&gateway, &(100..200).map(sixty_bytes).collect::<Vec<_>>()).await;
+    eventually("all are delivered", async || delivered(&gateway).await == 200).await;
+    assert_eq!(refused(), first + 1, "the size was learnt");
+    let kept = lines(&server, |request| request.body.len() <= 2048);
+    assert_eq!(kept, (0..200).map(sixty_byte_line).collect::<Vec<_>>(), "once each, in order");
+    assert_balanced(&gateway).await;
+}
+
+#[tokio::test]
+async fn one_bad_line_that_refuses_the_body_costs_no_neighbour() {
+    let server = FakeHttp::judging(|request| {
+        let refusal = r#"{"code":"invalid","message":"unable to parse 'bad'"}"#;
+        match request.body.contains("bad") {
+            true => Answer::status(400).body(refusal),
+            false => Answer::status(204),
+        }
+    })
+    .await;
+    let gateway = Gateway::start(&config(&server, "")).await;
+    let name = |n| if n == 1234 { "bad".to_owned() } else { format!("good{n}") };
+    let points = |n: u32| json!({"name": name(n), "value": n, "time": TIME});
+    post(&gateway, &(0..5000).map(points).collect::<Vec<_>>()).await;
+
+    eventually("the good ones are delivered", async || delivered(&gateway).await == 4999).await;
+    let kept = lines(&server, |request| !request.body.contains("bad"));
+    let expected = (0..5000).filter(|n| *n != 1234);
+    let expected = expected.map(|n| format!("good{n} value={n} {TIME}"));
+    assert!(kept.into_iter().eq(expected), "all the others, once each and in order");
+    assert!(server.received().len() <= 30, "{}", server.received().len());
+    assert_eq!(ledger(&gateway).await["dropped"], json!({"rejected": 1}));
+    assert_balanced(&gateway).await;
+    assert!(gateway.log().contains("unable to parse 'bad'"), "the server's words are logged");
+}
+
+#[tokio::test]
+async fn be_missing_db_holds_the_points() {
+    let missing = r#"{"code":"not found","message":"bucket \"b\" not found"}"#;
+    check_held(Answer::status(404).body(missing), "bucket").await;
+}
+
+#[tokio::test]
+async fn be_missing_db_holds_while_a_token_is_wrong() {
+    check_held(Answer::status(401).body(r#"{"message":"unauthorized access"}"#), "401").await;
+}
+
+/// The answer comes five times, then the server is well.
+async fn check_held(answer: Answer, words: &str) {
+    let server = FakeHttp::start(vec![answer; 5]).await;
+    let keys = "retry = { first = \"50ms\", max = \"200ms\" }";
+    let gateway = Gateway::start(&config(&server, keys)).await;
+    let points: Vec<_> = (0..100).map(sixty_bytes).collect();
+    post(&gateway, &points).await;
+
+    eventually("all are delivered", async || delivered(&gateway).await == 100).await;
+    let received = server.received();
+    assert_eq!(received.len(), 6);
+    assert!(received.iter().all(|request| request.body == received[0].body), "nothing changed");
+    let book = ledger(&gateway).await;
+    assert_eq!((&book["dropped"], &book["retries"]), (&json!({}), &json!(5)));
+    let log = gateway.log();
+    let complaints = log.lines().filter(|line| line.contains("takes no points")).count();
+    assert_eq!(complaints, 1, "it is said once:\n{log}");
+    assert!(log.contains(words), "{log}");
+    assert_eq!(gateway.admin_get("/-/ready").await.status, 200);
+}
+
+#[tokio::test]
+async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
+    let tired = FakeHttp::start([
+        Answer::status(429).header("Retry-After", "2"),
+        Answer::status(503),
+        Answer::status(429).header("Retry-After", "Wed, 21 Oct 2099 07:28:00 GMT"),
+    ])
+    .await;
+    let well = FakeHttp::start([]).await;
+    let gateway = Gateway::start(&format!(
+        "{}\n[backends.well]\nkind = \"influxdb\"\nurl = \"{}\"\ndatabase = \"d\"\n\
+         [[routes]]\nname = \"copy\"\nto = [\"well\"]",
+        config(&tired, "retry = { max = \"5s\" }"),
+        well.url(),
+    ))
+    .await;
+    post(&gateway, &[sixty_bytes(7)]).await;
+
+    eventually("it is delivered in the end", async || delivered(&gateway).await == 1).await;
+    let received = tired.received();
+    assert_eq!(received.len(), 4);
+    assert!(received.iter().all(|request| request.body == received[0].body));
+    let waits: Vec<_> = received.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    assert!(waits[0] >= Duration::from_secs(2), "{waits:?}");
+    assert!(waits[2] >= Duration::from_millis(4900), "{waits:?}");
+    assert!(waits[2] < Duration::from_secs(60), "a silly date is capped: {waits:?}");
+    assert_eq!(well.received().len(), 1);
+    assert!(well.received()[0].at < received[1].at, "the other backend did not wait");
+}
+
+/// A gateway whose listener `api` feeds the backend `influx`, which has these keys.
+fn config(server: &FakeHttp, keys: &str) -> String {
+    format!(
+        r#"
+        [admin]
+        bind = "127.0.0.1:0"
+        [listeners.api]
+        protocol = "http"
+        bind = ["tcp://127.0.0.1:0"]
+        [backends.influx]
+        kind = "influxdb"
+        url = "{}"
+        database = "d"
+        {keys}
+        [[routes]]
+        name = "all"
+        to = ["influx"]
+        "#,
+        server.url()
+    )
+}
+
+async fn post(gateway: &Gateway, points: &[Value]) {
+    let body = Value::from(points).to_string();
+    gateway.http("api").post("/v1/points", body).await.expect_success();
+}
+
+/// A point whose line has sixty bytes.
+fn sixty_bytes(n: u32) -> Value {
+    json!({"name": format!("{n:031}"), "value": 1, "time": TIME})
+}
+
+fn sixty_byte_line(n: u32) -> String {
+    format!("{n:031} value=1 {TIME}")
+}
+
+async fn ledger(gateway: &Gateway) -> Value {
+    gateway.ledger().await["backends"]["influx"].clone()
+}
+
+async fn delivered(gateway: &Gateway) -> u64 {
+    ledger(gateway).await["delivered"].as_u64().unwrap()
+}
+
+async fn assert_balanced(gateway: &Gateway) {
+    let book = ledger(gateway).await;
+    assert_eq!((&book["balanced"], &book["held"]["total"]), (&json!(true), &json!(0)), "{book}");
+}
+
+fn bodies(server: &FakeHttp) -> Vec<String> {
+    server.received().into_iter().map(|request| request.body).collect()
+}
+
+/// The lines of the requests that the server took.
+fn lines(server: &FakeHttp, taken: impl Fn(&Received) -> bool) -> Vec<String> {
+    let taken = server.received().into_iter().filter(taken);
+    taken.flat_map(|request| request.body.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+const TIME: i64 = 1_700_000_000_000_000_000;
+const DROPPED: &str = "pointsman_dropped_points_total";
