@@ -5,7 +5,7 @@
 # Everything that only we need lands in .test-tools/ inside the repository: the servers are
 # unpacked from their Debian packages rather than installed, so no service is started, no user
 # is made, and an InfluxDB of your own is left alone. Only ordinary tools that are missing
-# (nc, curl, gcc, node, python3-venv) are installed by apt, as root or by sudo.
+# (nc, curl, gcc, node, python3-venv, ip) are installed by apt, as root or by sudo.
 #
 # Running it again is quick: each part is skipped while its stamp matches what it was made from.
 # Packages come from wherever apt, npm and pip are set up to look.
@@ -38,6 +38,8 @@ install_system_tools() {
   has npm || missing+=(npm)
   has python3 || missing+=(python3)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  # Tests make networks of their own with it, which only root may.
+  ((EUID != 0)) || has ip || missing+=(iproute2)
   # VictoriaMetrics is linked to it.
   ldconfig_knows libzstd.so.1 || missing+=(libzstd1)
   ((${#missing[@]} == 0)) && return

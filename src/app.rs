@@ -46,6 +46,7 @@ pub struct App {
     admin: Admin,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
+    wish: mpsc::Sender<Wish>,
     wishes: mpsc::Receiver<Wish>,
 }
 
@@ -57,22 +58,23 @@ pub struct Farewell {
 }
 
 impl App {
-    /// Starts everything. `wishes` are answered while [`run`](Self::run) runs; `wish` is the
-    /// other end, for the admin listener.
+    /// Starts everything.
     ///
     /// # Errors
     ///
     /// A sentence for people: a port in use, a backend that cannot be built.
-    pub async fn start(
-        plan: Plan,
-        load: Loader,
-        clock: Clock,
-        (wish, wishes): (mpsc::Sender<Wish>, mpsc::Receiver<Wish>),
-    ) -> Result<Self, String> {
+    pub async fn start(plan: Plan, load: Loader, clock: Clock) -> Result<Self, String> {
+        let (wish, wishes) = mpsc::channel(1);
         let books = Arc::new(Books::default());
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
         let mut app = Self {
-            admin: Admin::new(admin::state(&books, &shown, plan.data_dir.clone(), clock, wish)),
+            admin: Admin::new(admin::state(
+                &books,
+                &shown,
+                plan.data_dir.clone(),
+                clock,
+                wish.clone(),
+            )),
             plan: plan.clone().emptied(),
             load,
             books,
@@ -81,6 +83,7 @@ impl App {
             lanes: Lanes::default(),
             listeners: Listeners::default(),
             shown,
+            wish,
             wishes,
         };
         app.apply(plan).await?;
@@ -96,6 +99,11 @@ impl App {
     /// Where the admin listener listens, as `host:port`.
     pub fn admin_address(&self) -> String {
         self.admin.address().to_owned()
+    }
+
+    /// Where to ask for a reload; answered while [`run`](Self::run) runs.
+    pub fn wish(&self) -> mpsc::Sender<Wish> {
+        self.wish.clone()
     }
 
     /// The books.
@@ -175,6 +183,8 @@ impl App {
     async fn stop(mut self) -> Farewell {
         let grace = self.plan.grace;
         info!(grace_seconds = grace.as_secs_f64(), "stopping");
+        // Whoever wishes a reload now learns that it is too late.
+        drop(self.wishes);
         let began = Instant::now();
         // Clients that do not finish must not use up the time that backends need.
         self.listeners.stop(began + grace / 2).await;
@@ -182,20 +192,20 @@ impl App {
         let lost = self.lanes.drain(began + grace).await;
         self.admin.stop();
         let farewell = Farewell { lost };
-        self.tell(&farewell);
+        tell(&self.books, &farewell);
         farewell
     }
+}
 
-    fn tell(&self, farewell: &Farewell) {
-        for (name, book) in self.books.backends() {
-            let delivered = book.delivered.get();
-            match farewell.lost.get(&name).copied().unwrap_or(0) {
-                0 => info!(backend = name, delivered, "drained"),
-                lost => warn!(backend = name, delivered, lost, "stopped with points undelivered"),
-            }
+fn tell(books: &Books, farewell: &Farewell) {
+    for (name, book) in books.backends() {
+        let delivered = book.delivered.get();
+        match farewell.lost.get(&name).copied().unwrap_or(0) {
+            0 => info!(backend = name, delivered, "drained"),
+            lost => warn!(backend = name, delivered, lost, "stopped with points undelivered"),
         }
-        info!("stopped");
     }
+    info!("stopped");
 }
 
 /// What a reload did, in a line.
@@ -221,3 +231,97 @@ fn changes<T: PartialEq>(
 
 /// How long a reload waits for the clients of a listener that it replaces.
 const HANDOVER: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Inputs;
+    use protocols::UnixNanos;
+    use std::net::TcpListener;
+
+    /// A plan with a statsd listener, and whatever else it says.
+    fn plan(more: &str) -> Plan {
+        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        let text = format!(
+            "[admin]\nbind = '127.0.0.1:0'\n\
+             [listeners.statsd]\nprotocol = 'statsd'\nbind = ['udp://127.0.0.1:0']\n{more}"
+        );
+        std::fs::write(file.path(), text).unwrap();
+        let inputs = Inputs { files: vec![file.path().to_owned()], ..Inputs::default() };
+        Plan::load(&inputs).unwrap_or_else(|report| panic!("{report}")).plan
+    }
+
+    fn backend(kind: &str) -> String {
+        format!("[backends.b]\nkind = '{kind}'\n[[routes]]\nto = ['b']\n")
+    }
+
+    async fn start(plan: Plan) -> App {
+        let clock = Clock::starting_at(UnixNanos::from_secs(1_700_000_000));
+        let load = Box::new(|| Err("nothing to load".to_owned()));
+        App::start(plan, load, clock).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_reload_says_what_it_changed() {
+        let first = plan(&backend("blackhole"));
+        let mut app = start(first.clone()).await;
+        assert_eq!(app.apply(first).await, Ok("nothing has changed".to_owned()));
+        let other = "[backends.c]\nkind = 'blackhole'\n[[routes]]\nto = ['c']\n";
+        let summary = app.apply(plan(other)).await;
+        assert_eq!(summary, Ok("backend c -b, 1 routes".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_reload_that_fails_leaves_nothing_behind() {
+        let mut app = start(plan(&backend("blackhole"))).await;
+        let addresses = app.addresses();
+        // Points that a lane of another kind could not deliver.
+        app.books().backend("b").queued.add(1);
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let api = format!("[listeners.api]\nprotocol = 'http'\nbind = ['tcp://{free}']\n");
+        let problem = app.apply(plan(&(api + &backend("stdout")))).await.unwrap_err();
+        assert!(problem.contains("still holds points as a blackhole"), "{problem}");
+        assert_eq!(app.addresses(), addresses);
+        assert!(TcpListener::bind(free).is_ok(), "the new listener's socket was not kept");
+    }
+
+    #[tokio::test]
+    async fn the_store_does_not_move_while_it_is_open() {
+        let first = plan(&backend("blackhole"));
+        let mut app = start(first.clone()).await;
+        let moved = Plan { data_dir: "/elsewhere".into(), ..first };
+        assert!(app.apply(moved).await.unwrap_err().contains("needs a restart"));
+    }
+
+    #[tokio::test]
+    async fn what_was_replaced_is_forgotten_once_it_has_drained() {
+        let mut app = start(plan(&backend("blackhole"))).await;
+        for round in 1..=10 {
+            let flush = format!("kind = 'blackhole'\nflush = '{round}s'");
+            let changed = backend("blackhole").replace("kind = 'blackhole'", &flush);
+            app.apply(plan(&changed)).await.unwrap();
+            while app.lanes.draining() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        app.apply(plan("[backends.c]\nkind = 'blackhole'\n[[routes]]\nto = ['c']\n"))
+            .await
+            .unwrap();
+        assert_eq!(app.lanes.known(), ["b", "c"], "b was running until just now");
+        while app.lanes.draining() > 0 {
+            tokio::task::yield_now().await;
+        }
+        app.apply(plan(&backend("blackhole"))).await.unwrap();
+        assert_eq!(app.lanes.known(), ["b", "c"], "b is back, and c was running until just now");
+    }
+
+    #[tokio::test]
+    async fn who_wishes_too_late_is_told() {
+        let app = start(plan(&backend("blackhole"))).await;
+        let wish = app.wish();
+        let (answer, answered) = oneshot::channel();
+        assert_eq!(app.run(async {}).await, Farewell::default());
+        assert!(wish.send(answer).await.is_err());
+        assert!(answered.await.is_err());
+    }
+}

@@ -23,7 +23,7 @@ pub use grammar::parse_alone;
 
 use crate::books::ListenerBook;
 use crate::clock::Clock;
-use crate::net::{Acceptor, BindAddr, Bound, Socket, Wanted};
+use crate::net::{Acceptor, Bound, Socket, Wanted};
 use crate::route::Router;
 use crate::units::{Size, Span};
 use intake::Context;
@@ -175,11 +175,10 @@ impl Config {
     /// The first entry of `bind` that is no address, and why.
     pub fn wanted(&self, name: &str) -> Result<Vec<Wanted>, String> {
         let one = |text: &String| {
-            let address = text.parse::<BindAddr>().map_err(|error| error.to_string())?;
             Ok(Wanted {
                 listener: name.into(),
                 key: format!("listeners.{name}.bind"),
-                address,
+                address: text.parse()?,
                 receive_buffer: self.receive_buffer,
                 sockets: self.sockets.unwrap_or(1),
             })

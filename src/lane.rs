@@ -384,6 +384,11 @@ impl Running {
         }
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.tasks.iter().all(JoinHandle::is_finished)
+    }
+
     /// Stops at once. What is still held is counted as dropped, `shutdown`; answers how many
     /// points that were. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {

@@ -5,7 +5,6 @@
 //! that cannot be made changes nothing. Two plans can be compared section by section, which is
 //! how a reload finds out what may stay.
 
-pub mod address;
 mod backends;
 mod describe;
 mod listeners;

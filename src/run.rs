@@ -67,9 +67,7 @@ async fn serve(
     for warning in warnings.lines() {
         warn!("{warning}");
     }
-    let (wish, wishes) = mpsc::channel(1);
-    let started = App::start(plan.clone(), loader(inputs), Clock::System, (wish.clone(), wishes));
-    let app = match started.await {
+    let app = match App::start(plan.clone(), loader(inputs), Clock::System).await {
         Ok(app) => app,
         Err(problem) => return failed(&problem),
     };
@@ -77,7 +75,7 @@ async fn serve(
         log::tell(&banner(&plan, &app.addresses(), &app.admin_address()));
     }
     let (shutdown, told) = oneshot::channel::<()>();
-    tokio::spawn(signals.watch(wish, shutdown));
+    tokio::spawn(signals.watch(app.wish(), shutdown));
     let farewell = app.run(async { drop(told.await) }).await;
     if farewell.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -120,8 +118,9 @@ impl Signals {
         loop {
             tokio::select! {
                 _ = self.hangup.recv() => {
-                    // The outcome is logged where it happens; nobody waits for it here.
-                    let _ = wish.send(oneshot::channel().0).await;
+                    // The outcome is logged where it happens; nobody waits for it here. A wish
+                    // that has not been heard yet will read the newest file, too.
+                    let _ = wish.try_send(oneshot::channel().0);
                     continue;
                 }
                 _ = self.terminate.recv() => {}

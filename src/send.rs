@@ -4,14 +4,16 @@
 //! pointsman send statsd --name build.time --tag os=linux -- make all
 //! ```
 //!
-//! Writes the wire with the same encoders that backends use. The exit status is that of the
+//! Lines are written by the same encoders that backends use. The exit status is that of the
 //! command, if there was one: to be timed changes nothing for it.
 
 use crate::clock::Clock;
 use protocols::statsd::TagDialect;
-use protocols::{Batch, Encode, FieldValue, Measure, Number, jsonl, opentsdb, statsd};
+use protocols::{Batch, Encode, Measure, Number, UnixNanos, opentsdb, statsd};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -72,33 +74,52 @@ fn timed(program: &str, arguments: &[String]) -> Result<(u8, Option<f64>), Strin
 }
 
 impl Message {
+    /// The bytes to send. A command that was timed makes a timer where the protocol has timers.
     fn wire(&self, millis: Option<f64>, clock: Clock) -> Result<Vec<u8>, String> {
         let value = millis.unwrap_or(self.value);
+        match self.protocol {
+            Protocol::Statsd => {
+                let measure = match millis {
+                    Some(ms) => Measure::Timing { ms, rate: 1.0 },
+                    None => Measure::Count { delta: value, rate: 1.0 },
+                };
+                let encoder = statsd::Encoder::new(TagDialect::Dogstatsd, LINE_MAX);
+                self.encoded(measure, None, encoder)
+            }
+            Protocol::Opentsdb => {
+                let measure = Measure::Reading(Number::F64(value));
+                self.encoded(measure, Some(clock.now()), opentsdb::Encoder::new())
+            }
+            Protocol::Http => Ok(self.json(value, millis.is_some())),
+        }
+    }
+
+    fn encoded(
+        &self,
+        measure: Measure<'_>,
+        time: Option<UnixNanos>,
+        mut encoder: impl Encode,
+    ) -> Result<Vec<u8>, String> {
         let mut batch = Batch::new();
         let mut writer = batch.begin(&self.name);
         for (key, value) in &self.tags {
             writer.tag(key, Some(value));
         }
-        match (self.protocol, millis) {
-            (Protocol::Statsd, Some(ms)) => {
-                writer.finish(Measure::Timing { ms, rate: 1.0 }, None, "")
-            }
-            (Protocol::Statsd, None) => {
-                writer.finish(Measure::Count { delta: value, rate: 1.0 }, None, "")
-            }
-            (Protocol::Opentsdb, _) => {
-                writer.finish(Measure::Reading(Number::F64(value)), Some(clock.now()), "");
-            }
-            (Protocol::Http, _) => {
-                writer.field("value", FieldValue::Number(Number::F64(value)));
-                writer.finish_fields(None);
-            }
-        }
+        writer.finish(measure, time, "");
         drop(writer);
         let point = batch.point(0).ok_or("there is no point")?;
         let mut wire = Vec::new();
-        self.protocol.encoder().encode(&point, &mut wire).map_err(|skip| skip.to_string())?;
+        encoder.encode(&point, &mut wire).map_err(|skip| skip.to_string())?;
         Ok(wire)
+    }
+
+    fn json(&self, value: f64, timed: bool) -> Vec<u8> {
+        let tags: BTreeMap<_, _> = self.tags.iter().cloned().collect();
+        let mut point = json!({ "name": self.name, "tags": tags, "value": value });
+        if let (Some(point), true) = (point.as_object_mut(), timed) {
+            point.insert("type".to_owned(), "timer".into());
+        }
+        point.to_string().into_bytes()
     }
 }
 
@@ -110,21 +131,17 @@ impl Protocol {
             Self::Http => "127.0.0.1:8080",
         }
     }
-
-    fn encoder(self) -> Box<dyn Encode> {
-        match self {
-            Self::Statsd => Box::new(statsd::Encoder::new(TagDialect::Dogstatsd, LINE_MAX)),
-            Self::Opentsdb => Box::new(opentsdb::Encoder::new()),
-            Self::Http => Box::new(jsonl::Encoder::new()),
-        }
-    }
 }
 
 fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
     match protocol {
         Protocol::Statsd => {
-            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-            UdpSocket::bind(any)?.send_to(wire, to).map(|_| ())
+            let peer = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+            let any: IpAddr = match peer {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            UdpSocket::bind((any, 0))?.send_to(wire, peer).map(|_| ())
         }
         Protocol::Opentsdb => {
             let mut stream = TcpStream::connect(to)?;
@@ -170,7 +187,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocols::UnixNanos;
 
     fn wire(protocol: Protocol, millis: Option<f64>) -> String {
         let message = Message {
@@ -191,8 +207,11 @@ mod tests {
         assert_eq!(wire(Protocol::Statsd, None), "a.b:1.5|c|#os:linux\n");
         assert_eq!(wire(Protocol::Statsd, Some(20.0)), "a.b:20|ms|#os:linux\n");
         assert!(wire(Protocol::Opentsdb, None).starts_with("put a.b 17000000"));
-        let json = wire(Protocol::Http, None);
-        assert!(json.contains("\"fields\":{\"value\":1.5}"), "{json}");
+        assert_eq!(
+            wire(Protocol::Http, None),
+            r#"{"name":"a.b","tags":{"os":"linux"},"value":1.5}"#
+        );
+        assert!(wire(Protocol::Http, Some(20.0)).contains(r#""type":"timer","value":20.0"#));
     }
 
     #[test]

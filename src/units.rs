@@ -1,4 +1,8 @@
-//! Durations (`"10s"`), sizes (`"64MiB"`) and secrets as a configuration writes them.
+//! Durations (`"10s"`), sizes (`"64MiB"`), addresses and secrets as a configuration writes them.
+
+mod address;
+
+pub use address::{Address, HostPort, Transport};
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;

@@ -78,18 +78,18 @@ async fn reached_by(host: &str, families: [bool; 2]) -> Gateway {
         }
     }
     let names = |family: usize| ["udp", "tcp", "http"].map(|kind| format!("\"{kind}{family}\""));
-    for family in 0..2 {
-        if families[family] {
+    for (family, wanted) in families.into_iter().enumerate() {
+        if wanted {
             eventually("what was sent has come out", async || {
                 names(family).iter().all(|name| gateway.stdout().contains(name))
             })
             .await;
         }
     }
-    for family in 0..2 {
+    for (family, wanted) in families.into_iter().enumerate() {
         let out = gateway.stdout();
         let came = names(family).iter().any(|name| out.contains(name));
-        assert_eq!(came, families[family], "bind {host:?}: {out}");
+        assert_eq!(came, wanted, "bind {host:?}: {out}");
     }
     gateway
 }
@@ -173,7 +173,8 @@ fn udp_bind_forward_reaches_another_host_by_both_families() {
             &["10.9.0.1/24", "fd00:9::1/64"],
             &["10.9.0.2/24", "fd00:9::2/64"],
             &targets,
-        );
+        )
+        .await;
         let sinks: Vec<_> = neighbour.sockets.into_iter().map(UdpSink::on).collect();
         let section = |(name, target): (&str, SocketAddr)| {
             format!(

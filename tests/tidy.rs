@@ -33,7 +33,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("plan", "admin backend config ingest lane route units"),
     // What ties it together.
     ("explain", "config ingest lane plan route store"),
-    ("app", "admin backend books clock config explain ingest lane net plan route telemetry"),
+    ("app", "admin backend books clock config explain ingest lane net plan route telemetry units"),
     ("run", "app clock config log plan"),
     ("send", "clock"),
     ("cli", "clock config explain log plan query run send"),

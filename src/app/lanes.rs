@@ -10,7 +10,7 @@ use crate::config::Backend;
 use crate::lane::{self, Lane, Running, Settings, State};
 use crate::route::Table;
 use protocols::Encode;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
@@ -82,6 +82,7 @@ impl Lanes {
 
     /// Starts what was prepared; answers all lanes in order. What a lane replaces lets go.
     pub(super) fn enter(&mut self, prepared: Vec<Prepared>, clock: Clock) -> Vec<Lane> {
+        self.forget_ended();
         prepared
             .into_iter()
             .map(|prepared| match prepared {
@@ -100,6 +101,13 @@ impl Lanes {
         lane
     }
 
+    /// Lets go of what earlier reloads replaced or removed, once it has drained.
+    fn forget_ended(&mut self) {
+        self.running.retain(|(_, running)| !running.has_ended());
+        let running: BTreeSet<_> = self.running.iter().map(|(name, _)| name).collect();
+        self.states.retain(|name, _| running.contains(name));
+    }
+
     /// Waits until every lane has drained; what has not by the deadline is stopped. Answers how
     /// many points each lost by that. The table that referred to them must be gone.
     pub(super) async fn drain(&mut self, deadline: Instant) -> BTreeMap<String, u64> {
@@ -110,6 +118,20 @@ impl Lanes {
             }
         }
         lost
+    }
+}
+
+#[cfg(test)]
+impl Lanes {
+    /// How many lanes of those that were replaced or removed have not ended yet.
+    pub(super) fn draining(&self) -> usize {
+        let ended = self.running.iter().filter(|(_, running)| running.has_ended()).count();
+        self.running.len() - ended - 1
+    }
+
+    /// The names whose windows and queue are kept.
+    pub(super) fn known(&self) -> Vec<&str> {
+        self.states.keys().map(String::as_str).collect()
     }
 }
 

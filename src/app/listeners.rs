@@ -6,6 +6,7 @@ use crate::ingest::{self, Listener};
 use crate::net::{Bound, Sockets, Wanted};
 use crate::plan::Plan;
 use crate::route::{Origin, Router, Tables};
+use crate::units::Address;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
@@ -103,22 +104,12 @@ async fn stop(listeners: impl IntoIterator<Item = Listener>, deadline: Instant) 
 fn wanted(plan: &Plan) -> Result<Vec<Wanted>, String> {
     let mut wanted = Vec::new();
     for (name, config) in &plan.listeners {
-        for address in &config.bind {
-            wanted.push(Wanted {
-                listener: name.as_str().into(),
-                key: format!("listeners.{name}.bind"),
-                address: address.parse().map_err(|error| format!("listener `{name}`: {error}"))?,
-                receive_buffer: config.receive_buffer,
-                sockets: config.sockets.unwrap_or(1),
-            });
-        }
+        wanted.extend(config.wanted(name)?);
     }
     wanted.push(Wanted {
         listener: ADMIN.into(),
         key: "admin.bind".to_owned(),
-        address: format!("tcp://{}", plan.admin.bind)
-            .parse()
-            .map_err(|error| format!("admin: {error}"))?,
+        address: Address::Tcp(plan.admin.bind.parse()?),
         receive_buffer: None,
         sockets: 1,
     });

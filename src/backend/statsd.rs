@@ -8,13 +8,11 @@
 //! Noticed in the backend's book: `send_refused`, `send_too_large`, `send_unreachable`,
 //! `send_other` by kind of socket error, `dns_failure`, `reconnected`.
 
-pub mod address;
 mod resolve;
 
 use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
-use crate::units::{Size, Span};
-use address::Address;
+use crate::units::{Address, HostPort, Size, Span};
 use protocols::statsd::{self, packets};
 use resolve::Resolved;
 use serde::Deserialize;
@@ -63,7 +61,8 @@ impl Config {
             TagDialect::Graphite => statsd::TagDialect::Graphite,
             TagDialect::None => statsd::TagDialect::None,
         };
-        let datagrams = self.address.parse::<Address>().is_ok_and(|address| address.is_datagram());
+        let datagrams =
+            self.address.parse::<Address>().is_ok_and(|address| address.transport().is_datagram());
         statsd::Encoder::new(dialect, if datagrams { self.max_payload() } else { STREAM_LINE })
     }
 
@@ -109,8 +108,9 @@ impl Shipper {
     pub fn new(config: &Config, book: Arc<BackendBook>) -> Result<Self, String> {
         let address: Address = config.address.parse()?;
         let every = config.resolve_every.unwrap_or(RESOLVE_EVERY);
+        let resolved = |to: &HostPort| Resolved::watch(&to.to_string(), every.0, &book);
         Ok(Self {
-            resolved: address.host().map(|host| Resolved::watch(host, every.0, &book)),
+            resolved: address.host_port().map(resolved),
             address,
             max_payload: config.max_payload(),
             connection: None,

@@ -1,7 +1,6 @@
 //! One bound socket: how it is opened, shared and measured.
 
-use super::bind::Transport;
-use crate::units::Size;
+use crate::units::{Size, Transport};
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};

@@ -11,10 +11,10 @@
 //! those of one address when `sockets` asks for several, and an old one that overlaps a new
 //! one (`0.0.0.0:8125` becoming `127.0.0.1:8125`) until it is let go.
 
-use super::bind::{BindAddr, Spot, Transport, WithoutIpv6};
+use super::bind::{Spot, WithoutIpv6, spots};
 use super::socket::{Socket, lacks_ipv6};
 use super::socket_file::SocketFile;
-use crate::units::Size;
+use crate::units::{Address, Size, Transport};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub struct Wanted {
     /// Where the configuration says so (`listeners.statsd.bind`), for errors.
     pub key: String,
     /// The address.
-    pub address: BindAddr,
+    pub address: Address,
     /// The receive buffer asked of the kernel for datagrams.
     pub receive_buffer: Option<Size>,
     /// How many UDP sockets share the port.
@@ -109,7 +109,7 @@ impl Sockets {
 /// the listener is part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    address: BindAddr,
+    address: Address,
     spot: usize,
     index: u32,
     owner: Option<Arc<str>>,
@@ -135,12 +135,12 @@ impl<'a> Round<'a> {
     fn claim<'w>(&mut self, wanted: &'w [Wanted]) -> Result<Vec<(&'w Wanted, Key)>, BindError> {
         let mut places = Vec::new();
         for want in wanted {
-            let spots = match want.address.port() {
-                Some(_) => want.address.spots().map_err(|error| want.error(error))?.len(),
+            let spots = match want.address.host_port() {
+                Some(_) => spots(&want.address).map_err(|error| want.error(error))?.len(),
                 None => 1,
             };
             for (spot, index) in want.indices(spots) {
-                let owner = (want.address.port() == Some(0)).then(|| want.listener.clone());
+                let owner = want.has_own_port().then(|| want.listener.clone());
                 let key = Key { address: want.address.clone(), spot, index, owner };
                 if self.keys.contains(&key) {
                     return Err(
@@ -168,7 +168,7 @@ impl<'a> Round<'a> {
     }
 
     fn network(&self, want: &Wanted, key: &Key) -> io::Result<Held> {
-        let spots = want.address.spots()?;
+        let spots = spots(&want.address)?;
         let spot = spots.get(key.spot).ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
         let spot = self.with_port(*spot, key);
         match self.open(want, key, spot.address) {
@@ -241,6 +241,11 @@ impl<'a> Round<'a> {
 }
 
 impl Wanted {
+    /// Whether the kernel chooses the port.
+    fn has_own_port(&self) -> bool {
+        self.address.host_port().is_some_and(|place| place.port == 0)
+    }
+
     fn indices(&self, spots: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
         let sockets = match self.address.transport() {
             Transport::Udp => self.sockets.max(1),
@@ -277,7 +282,7 @@ impl Held {
         Ok(Self { socket: Some(socket), name: format!("{transport}://{local}"), _file: None })
     }
 
-    fn file(address: &BindAddr, path: &Path) -> io::Result<Self> {
+    fn file(address: &Address, path: &Path) -> io::Result<Self> {
         SocketFile::make_way(path)?;
         let socket = Socket::open_file(address.transport(), path)?;
         let file = SocketFile::open_to_all(path)?;

@@ -1,13 +1,12 @@
 //! Judges backends: numbers, URLs, addresses, and secrets, which are read from their files here.
 
 use super::Findings;
-use super::address::Address;
 use crate::backend::influxdb::Api;
 use crate::backend::{self, influxdb, statsd, store};
 use crate::config::substitute::read_trimmed;
 use crate::config::{Backend, Mistake};
 use crate::lane::{self, Expire, Layout};
-use crate::units::{Secret, Span};
+use crate::units::{Address, Secret, Span};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! Judges listeners and the admin listener: addresses, transports, limits.
 
 use super::Findings;
-use super::address::{self, Address};
 use crate::config::{Mistake, Sections};
 use crate::ingest::{Config, Protocol};
+use crate::units::Address;
 
 pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
     if sections.listeners.is_empty() {
@@ -28,8 +28,8 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
 }
 
 fn admin(bind: &str, bound: &mut Vec<(String, Address)>, findings: &mut Findings) {
-    match address::host_port(bind) {
-        Ok(address) => bound.push(("admin.bind".to_owned(), Address::Tcp(address))),
+    match bind.parse() {
+        Ok(place) => bound.push(("admin.bind".to_owned(), Address::Tcp(place))),
         Err(message) => findings.wrong("admin.bind", message),
     }
 }
@@ -58,8 +58,7 @@ fn binds(
 }
 
 fn serves(key: &str, protocol: Protocol, address: &Address, findings: &mut Findings) {
-    let datagrams = matches!(address, Address::Udp(_) | Address::Unixgram(_));
-    if datagrams && protocol != Protocol::Statsd {
+    if address.transport().is_datagram() && protocol != Protocol::Statsd {
         let (name, transport) = (protocol.name(), address.transport());
         let message = format!("protocol `{name}` cannot be served over {transport}");
         findings.mistakes.push(Mistake::new(key, message).hint("use tcp:// or unix://"));

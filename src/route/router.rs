@@ -165,77 +165,153 @@ const GLANCE: Duration = Duration::from_millis(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Config as Kind, Place};
+    use crate::backend::{Outcome, Payload, Ship, Shipping};
     use crate::books::Books;
     use crate::ingest::Protocol;
-    use crate::lane::{self, Settings, State};
-    use protocols::{Measure, Number, UnixNanos};
-    use std::collections::BTreeMap;
+    use crate::lane::{self, Running, Settings, State, WhenFull};
+    use protocols::statsd::{self, TagDialect};
+    use protocols::{Measure, UnixNanos};
+    use serde_json::{Value, json};
+    use std::sync::Mutex;
 
-    /// A router before a table with one blackhole lane called `a`, and the lane's tasks.
-    fn rig(routes: serde_json::Value, books: &Books) -> (Router, lane::Running) {
-        let clock = Clock::starting_at(UnixNanos::from_secs(1_000));
-        let kind = Kind::Blackhole(crate::backend::blackhole::Config {});
-        let book = books.backend("a");
-        let place = Place { data_dir: std::path::Path::new("."), clock, book: &book };
-        let (encode, ship) = (kind.encoder(), kind.shipper(&place).unwrap());
-        let settings = Settings::new("a", kind.kind(), &lane::Config::default());
-        let state = State::new(Arc::clone(&book), settings.shards);
-        let (lane, running) = lane::spawn(settings, state, encode, ship, clock);
-        let routes: Vec<super::super::Config> = serde_json::from_value(routes).unwrap();
-        let rules = Rules::compile(&routes, &BTreeMap::from([("a".to_owned(), 0)])).unwrap();
-        let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-        let tables = Tables::from(Arc::new(ArcSwap::from_pointee(Table {
-            rules,
-            lanes: vec![lane],
-            taken,
-        })));
-        let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
-        (Router::new(tables, origin, books.listener("statsd"), clock), running)
+    type Lines = Arc<Mutex<Vec<String>>>;
+
+    /// Keeps what it is given, or never takes anything.
+    struct Keep {
+        lines: Lines,
+        takes: bool,
     }
 
-    fn batch(names: &[&str]) -> Batch {
+    impl Ship for Keep {
+        fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
+            Box::pin(async move {
+                if !self.takes {
+                    return Outcome::Retry { after: None, detail: "never".to_owned() };
+                }
+                let text = String::from_utf8_lossy(&payload.body);
+                self.lines.lock().unwrap().extend(text.lines().map(str::to_owned));
+                Outcome::Delivered
+            })
+        }
+    }
+
+    /// A table with the lanes `a`, `b`, and `full`, which takes nothing and wants points refused.
+    struct Yard {
+        books: Books,
+        tables: Tables,
+        running: Vec<Running>,
+        lines: [Lines; 3],
+        clock: Clock,
+    }
+
+    impl Yard {
+        fn new(routes: Value) -> Self {
+            let clock = Clock::starting_at(UnixNanos::from_secs(1_700_000_000));
+            let (books, lines) = (Books::default(), <[Lines; 3]>::default());
+            let made =
+                NAMES.iter().zip(&lines).map(|(name, lines)| lane(name, lines, &books, clock));
+            let (lanes, running) = made.unzip();
+            let places = NAMES.iter().zip(0..).map(|(name, place)| ((*name).to_owned(), place));
+            let routes: Vec<super::super::Config> = serde_json::from_value(routes).unwrap();
+            let rules = Rules::compile(&routes, &places.collect()).unwrap();
+            let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
+            let tables = Arc::new(ArcSwap::from_pointee(Table { rules, lanes, taken }));
+            Self { books, tables, running, lines, clock }
+        }
+
+        fn router(&self, listener: &str) -> Router {
+            let origin = Origin { listener: listener.into(), protocol: Protocol::Statsd };
+            Router::new(self.tables.clone(), origin, self.books.listener(listener), self.clock)
+        }
+
+        /// Takes the table away; answers what `a` and `b` have been given once they have drained.
+        async fn finish(&mut self) -> [Vec<String>; 2] {
+            self.tables.store(Arc::default());
+            for running in &mut self.running[..2] {
+                running.drained().await;
+            }
+            let [a, b, _] = &self.lines;
+            [a, b].map(|lines| lines.lock().unwrap().clone())
+        }
+    }
+
+    fn lane(name: &str, lines: &Lines, books: &Books, clock: Clock) -> (Lane, Running) {
+        let mut settings = Settings::new(name, "statsd", &lane::Config::default());
+        let takes = name != "full";
+        if !takes {
+            (settings.memory, settings.when_full) = (1, WhenFull::Refuse);
+        }
+        let state = State::new(books.backend(name), settings.shards);
+        let encoder = Box::new(statsd::Encoder::new(TagDialect::Dogstatsd, 1000));
+        let keep = Keep { lines: Arc::clone(lines), takes };
+        lane::spawn(settings, state, encoder, Box::new(keep), clock)
+    }
+
+    fn counters(names: &[&str]) -> Batch {
         let mut batch = Batch::new();
         for name in names {
-            batch.begin(name).finish(Measure::Reading(Number::I64(1)), None, "");
+            batch.begin(name).finish(Measure::Count { delta: 1.0, rate: 1.0 }, None, "");
         }
         batch
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_point_is_counted_where_it_went() {
-        let books = Books::default();
-        let (mut router, mut running) = rig(
-            serde_json::json!([
-                {"name": "kept", "match": {"name": "k*"}, "to": ["a"]},
-                {"name": "dropped", "match": {"name": "d"}, "to": []},
-            ]),
-            &books,
-        );
-        let submitted = router.submit(&mut batch(&["k1", "k2", "d", "u"]));
-        assert_eq!(submitted, Submitted { routed: 3, unmatched: 1 });
-        let listener = books.listener("statsd");
-        assert_eq!(
-            (listener.received.get(), listener.routed.get(), listener.unmatched.get()),
-            (4, 3, 1)
-        );
-        assert_eq!((books.route("kept").get(), books.route("dropped").get()), (2, 1));
-        drop(router);
-        running.drained().await;
-        assert_eq!(books.backend("a").delivered.get(), 2);
+    async fn each_point_goes_once_to_a_lane_and_is_counted_where_it_went() {
+        let mut yard = Yard::new(json!([
+            { "name": "first", "match": { "name": "x*" }, "to": ["a"],
+              "rewrite": { "name": "new.${name}" } },
+            { "name": "second", "match": { "name": ["x1", "y"] }, "to": ["a", "b"], "final": true },
+            { "name": "third", "match": { "name": ["?1", "y"] }, "to": ["b"] },
+            { "name": "dropped", "match": { "name": "d" }, "to": [] },
+        ]));
+        let mut router = yard.router("statsd");
+        let mut batch = counters(&["x1", "x2", "y", "z1", "z2", "d"]);
+        assert_eq!(router.submit(&mut batch), Submitted { routed: 5, unmatched: 1 });
+        assert!(batch.is_empty());
+        let book = yard.books.listener("statsd");
+        let counts = [&book.received, &book.routed, &book.unmatched].map(Counter::get);
+        assert_eq!(counts, [6, 5, 1]);
+        let taken =
+            ["first", "second", "third", "dropped"].map(|name| yard.books.route(name).get());
+        assert_eq!(taken, [2, 2, 1, 1]);
+        let expected = [&["new.x1:1|c", "new.x2:1|c", "y:1|c"][..], &["x1:1|c", "y:1|c", "z1:1|c"]];
+        assert_eq!(yard.finish().await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_router_keeps_no_lane_alive() {
+        let mut yard = Yard::new(json!([{ "to": ["a"] }]));
+        let mut router = yard.router("statsd");
+        router.submit(&mut counters(&["x"]));
+        assert_eq!(yard.finish().await, [&["x:1|c"][..], &[]]);
+        let submitted = router.submit(&mut counters(&["y"]));
+        assert_eq!(submitted, Submitted { routed: 0, unmatched: 1 }, "by the table of now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_those_who_can_reach_a_full_backend_are_refused() {
+        let yard = Yard::new(json!([
+            { "match": { "listener": "one" }, "to": ["full"] },
+            { "to": ["a"] },
+        ]));
+        let (mut one, other) = (yard.router("one"), yard.router("other"));
+        assert!(!one.refusing());
+        one.submit(&mut counters(&["x"]));
+        // Longer than a point waits for its batch; then the queue has more than it may hold.
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        assert!(one.refusing() && !other.refusing());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_sender_that_can_wait_is_spared_a_full_inbox() {
-        let books = Books::default();
-        let (mut router, mut running) = rig(serde_json::json!([{"to": ["a"]}]), &books);
+        let mut yard = Yard::new(json!([{ "to": ["a"] }]));
+        let mut router = yard.router("statsd");
         for _ in 0..1_000 {
             router.ease().await;
-            router.submit(&mut batch(&["x"]));
+            router.submit(&mut counters(&["x"]));
         }
-        drop(router);
-        running.drained().await;
-        let book = books.backend("a");
-        assert_eq!((book.delivered.get(), book.dropped.total()), (1_000, 0));
+        assert_eq!(yard.finish().await[0].len(), 1_000);
     }
+
+    const NAMES: [&str; 3] = ["a", "b", "full"];
 }

@@ -6,34 +6,40 @@
 //! right, the test says so and is skipped.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
 
 /// Runs a test in an empty network of its own. Loopback is up; `/etc/resolv.conf` says that the
 /// resolver is at 127.0.0.1:53, where the test may put one.
 pub fn in_own_network<T: Future<Output = ()>>(test: impl FnOnce() -> T + Send + 'static) {
     let inside = thread::spawn(|| {
-        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
-            eprintln!("skipped: no network of one's own may be made here ({error})");
+        if let Err(reason) = move_out() {
+            eprintln!("skipped: no network of one's own may be made here ({reason})");
             return;
         }
-        run("ip link set lo up");
-        run("mount --make-rprivate /");
-        let resolver = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(resolver.path(), "nameserver 127.0.0.1\noptions timeout:1\n").unwrap();
-        bind_mount(resolver.path(), "/etc/resolv.conf");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(test());
     });
     if let Err(panic) = inside.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Moves this thread, and what it starts from now on, into a network and mounts of their own.
+fn move_out() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+        .map_err(|error| error.to_string())?;
+    run("ip link set lo up")?;
+    run("mount --make-rprivate /")?;
+    let resolver = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(resolver.path(), "nameserver 127.0.0.1\noptions timeout:1\n").unwrap();
+    // The mount keeps the file when its name has gone.
+    run(&format!("mount --bind {} /etc/resolv.conf", resolver.path().display()))
 }
 
 /// Another network, which is reached over a cable.
@@ -45,24 +51,27 @@ pub struct Neighbour {
 impl Neighbour {
     /// Lays a cable between this network, where it has the addresses `here`, and a new one, where
     /// it has the addresses `there` (`10.9.0.2/24`), and binds UDP sockets at its far end.
-    pub fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
-        let (tell_id, id) = mpsc::channel();
-        let (laid, wait) = mpsc::channel::<()>();
-        let there: Vec<_> = there.iter().map(|address| (*address).to_owned()).collect();
+    pub async fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
+        let owned = |addresses: &[&str]| addresses.iter().map(|one| (*one).to_owned()).collect();
+        let (here, there): (Vec<String>, Vec<String>) = (owned(here), owned(there));
+        let (tell_id, id) = oneshot::channel();
+        let (laid, cable) = oneshot::channel();
+        let (hand_over, bound) = oneshot::channel();
         let bind = bind.to_vec();
-        let over_there = thread::spawn(move || {
+        thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             tell_id.send(gettid()).unwrap();
-            wait.recv().unwrap();
+            cable.blocking_recv().unwrap();
             bring_up("far", &there);
             let socket = |address: &SocketAddr| std::net::UdpSocket::bind(address).unwrap();
-            bind.iter().map(socket).collect::<Vec<_>>()
+            hand_over.send(bind.iter().map(socket).collect::<Vec<_>>()).unwrap();
         });
-        run("ip link add near type veth peer name far");
-        run(&format!("ip link set far netns {}", id.recv().unwrap()));
+        let id = id.await.unwrap();
+        run("ip link add near type veth peer name far").unwrap();
+        run(&format!("ip link set far netns {id}")).unwrap();
         laid.send(()).unwrap();
-        bring_up("near", &here.iter().map(|address| (*address).to_owned()).collect::<Vec<_>>());
-        let sockets = over_there.join().unwrap().into_iter().map(|socket| {
+        bring_up("near", &here);
+        let sockets = bound.await.unwrap().into_iter().map(|socket| {
             socket.set_nonblocking(true).unwrap();
             UdpSocket::from_std(socket).unwrap()
         });
@@ -74,17 +83,15 @@ fn bring_up(device: &str, addresses: &[String]) {
     for address in addresses {
         // Without `nodad` an IPv6 address is of no use for a second or two.
         let nodad = if address.contains(':') { "nodad" } else { "" };
-        run(&format!("ip addr add {address} dev {device} {nodad}"));
+        run(&format!("ip addr add {address} dev {device} {nodad}")).unwrap();
     }
-    run(&format!("ip link set {device} up"));
+    run(&format!("ip link set {device} up")).unwrap();
 }
 
-fn bind_mount(file: &Path, over: &str) {
-    run(&format!("mount --bind {} {over}", file.display()));
-}
-
-fn run(command: &str) {
+fn run(command: &str) -> Result<(), String> {
     let mut words = command.split_ascii_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(words.next().unwrap()).args(words).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    let said = || format!("{command}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    output.status.success().then_some(()).ok_or_else(said)
 }
