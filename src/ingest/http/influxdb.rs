@@ -51,14 +51,16 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
     }
     let bytes = body::read(request, web).await?;
     let options = web.grammar.read_options(web.times(), precision);
-    let mut report = Report::default();
-    parse_body(&bytes, &options, &mut intake.batch, |refused| {
-        web.refuse(refused.reason.label(), 1, refused.line, Who(peer));
-        report.add(&refused);
-    });
-    let answer = report.answer(intake.batch.len());
-    intake.submit();
-    Ok(answer)
+    Ok(body::digest(bytes.len(), || {
+        let mut report = Report::default();
+        parse_body(&bytes, &options, &mut intake.batch, |refused| {
+            web.refuse(refused.reason.label(), 1, refused.line, Who(peer));
+            report.add(&refused);
+        });
+        let answer = report.answer(intake.batch.len());
+        intake.submit();
+        answer
+    }))
 }
 
 /// A unit that nobody knows refuses the request: with another, its points would lie in 1970.
