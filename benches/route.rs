@@ -1,8 +1,8 @@
 //! Routing: how long the walk through a table takes, without the lanes behind it.
 
 use divan::counter::ItemsCount;
-use pointsman::ingest::Protocol;
-use pointsman::route::{Config, Origin, Rules};
+use pointsman::origin::{Origin, Protocol};
+use pointsman::route::{Config, Rules};
 
 mod samples;
 

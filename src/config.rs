@@ -13,16 +13,15 @@
 pub mod decode;
 pub mod fields;
 pub mod locate;
-pub mod mistake;
 pub mod report;
 pub mod source;
 pub mod substitute;
 
 pub use decode::{Backend, Sections};
-pub use mistake::{Mistake, did_you_mean};
 pub use report::Report;
 pub use source::{DEFAULT, Located, Place, Sources};
 
+use crate::mistake::Mistake;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;

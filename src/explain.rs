@@ -6,9 +6,10 @@
 use crate::config::Backend;
 use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
+use crate::origin::Origin;
 use crate::plan::Plan;
-use crate::route::{LaneSet, Origin, Rule, Rules, Verdict};
-use crate::store::when::show as show_time;
+use crate::route::{LaneSet, Rule, Rules, Verdict};
+use crate::when::show as show_time;
 use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos};
 use std::fmt::{self, Write};
 

@@ -24,6 +24,7 @@ pub use grammar::parse_alone;
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::net::{Acceptor, Bound, Socket, Wanted};
+use crate::origin::Protocol;
 use crate::route::Router;
 use crate::units::{Size, Span};
 use intake::Context;
@@ -60,32 +61,6 @@ pub struct Config {
     /// When HTTP requests are answered.
     #[serde(default)]
     pub ack: Ack,
-}
-
-/// The protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Protocol {
-    /// statsd and DogStatsD lines.
-    Statsd,
-    /// OpenTSDB's telnet commands and its HTTP API, on one port.
-    Opentsdb,
-    /// JSON points over HTTP.
-    Http,
-    /// InfluxDB's line protocol over HTTP.
-    Influxdb,
-}
-
-impl Protocol {
-    /// The word used in configurations and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Statsd => "statsd",
-            Self::Opentsdb => "opentsdb",
-            Self::Http => "http",
-            Self::Influxdb => "influxdb",
-        }
-    }
 }
 
 /// A spelling of tags in statsd lines.

@@ -10,8 +10,11 @@
 
 pub mod net;
 
+pub mod origin;
+
 pub mod ingest;
 
+pub mod pattern;
 pub mod route;
 
 pub mod lane;
@@ -24,8 +27,10 @@ pub mod books;
 pub mod telemetry;
 
 pub mod config;
+pub mod mistake;
 pub mod plan;
 pub mod units;
+pub mod when;
 
 pub mod app;
 pub mod cli;

@@ -13,7 +13,8 @@ mod routes;
 pub use crate::config::Backend;
 pub use describe::conditions;
 
-use crate::config::{self, Inputs, Loaded, Mistake, Report, Sections, is_name};
+use crate::config::{self, Inputs, Loaded, Report, Sections, is_name};
+use crate::mistake::Mistake;
 use crate::route::{self, Rules};
 use crate::{admin, ingest};
 use std::collections::BTreeMap;

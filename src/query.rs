@@ -12,7 +12,8 @@
 mod csv;
 mod table;
 
-use crate::store::{Answer, Error, Question, Series, Store, when};
+use crate::store::{Answer, Error, Question, Series, Store};
+use crate::when;
 use protocols::UnixNanos;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -4,7 +4,6 @@
 //! ends the walk. A backend named by two rules gets the point once, as the first of them
 //! rewrote it. What no rule matched is counted as unmatched.
 
-pub mod pattern;
 pub mod rewrite;
 pub mod router;
 pub mod rules;
@@ -13,19 +12,8 @@ pub mod test;
 pub use router::{Router, Submitted, Table, Tables};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
-use crate::ingest::Protocol;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// Where a point came in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The listener's name.
-    pub listener: Arc<str>,
-    /// What it speaks.
-    pub protocol: Protocol,
-}
 
 /// One `[[routes]]` section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -62,7 +50,7 @@ pub struct Match {
     pub tags: BTreeMap<String, OneOrMany>,
     /// counter, gauge, timer, set, histogram, distribution, sample, fields.
     pub kind: Option<OneOrMany>,
-    /// statsd, opentsdb, http.
+    /// statsd, opentsdb, http, influxdb.
     pub protocol: Option<OneOrMany>,
     /// Names of listeners.
     pub listener: Option<OneOrMany>,

@@ -35,15 +35,13 @@ mod query;
 mod row;
 mod schema;
 mod sweep;
-pub mod when;
 mod write;
 
 pub use query::{Answer, Question, Row, Series, Store};
 pub use sweep::Swept;
 pub use write::{Writer, Written};
 
-use crate::backend::store::Config;
-use crate::units::Size;
+use crate::units::{Size, Span};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,12 +59,12 @@ pub struct Limits {
     pub max_size: u64,
 }
 
-impl From<&Config> for Limits {
-    fn from(config: &Config) -> Self {
-        let max_size = config.max_size.unwrap_or(DEFAULT_MAX_SIZE).max(LEAST_MAX_SIZE);
+impl Limits {
+    /// With the defaults for what is not said.
+    pub fn new(retention: Option<Span>, max_size: Option<Size>) -> Self {
         Self {
-            retention: config.retention.map_or(DEFAULT_RETENTION, |span| span.0),
-            max_size: max_size.0,
+            retention: retention.unwrap_or(DEFAULT_RETENTION).0,
+            max_size: max_size.unwrap_or(DEFAULT_MAX_SIZE).max(LEAST_MAX_SIZE).0,
         }
     }
 }
@@ -106,10 +104,10 @@ impl Error {
 }
 
 /// A day: long enough to look at yesterday's surprise, short enough to stay small.
-pub const DEFAULT_RETENTION: Duration = Duration::from_secs(86_400);
+const DEFAULT_RETENTION: Span = Span::secs(86_400);
 
 /// About ten million rows of a few columns.
-pub const DEFAULT_MAX_SIZE: Size = Size::mib(1024);
+const DEFAULT_MAX_SIZE: Size = Size::mib(1024);
 
 /// Below this the tables' own pages would leave no room for points.
-pub const LEAST_MAX_SIZE: Size = Size::kib(256);
+const LEAST_MAX_SIZE: Size = Size::kib(256);

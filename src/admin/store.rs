@@ -2,7 +2,8 @@
 
 use super::State;
 use super::answer::Refusal;
-use crate::store::{Answer, Error, Question, Store, when};
+use crate::store::{Answer, Error, Question, Store};
+use crate::when;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State as Extract};

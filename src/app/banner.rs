@@ -1,6 +1,6 @@
 //! What a person sees at the start: what listens where, and a line to copy for each protocol.
 
-use crate::ingest::Protocol;
+use crate::origin::Protocol;
 use crate::plan::Plan;
 use std::collections::BTreeMap;
 use std::fmt::Write;

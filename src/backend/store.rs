@@ -30,6 +30,12 @@ pub struct Config {
     pub max_size: Option<Size>,
 }
 
+impl Config {
+    fn limits(&self) -> Limits {
+        Limits::new(self.retention, self.max_size)
+    }
+}
+
 /// Writes payloads into the store.
 #[derive(Debug)]
 pub struct Shipper {
@@ -49,7 +55,7 @@ impl Shipper {
         clock: Clock,
         book: Arc<BackendBook>,
     ) -> Self {
-        let writer = Arc::new(Mutex::new(Writer::new(data_dir, Limits::from(config))));
+        let writer = Arc::new(Mutex::new(Writer::new(data_dir, config.limits())));
         let sweeper = tokio::spawn(sweep(Arc::downgrade(&writer), clock));
         Self { writer, clock, book, sweeper }
     }

@@ -6,7 +6,8 @@
 use super::fields::fields_of;
 use super::report::is_secret;
 use super::source::as_toml;
-use super::{Mistake, SECTIONS, did_you_mean, join};
+use super::{SECTIONS, join};
+use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
 use crate::{admin, backend, ingest, lane, route};
 use serde::de::DeserializeOwned;

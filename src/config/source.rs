@@ -6,7 +6,7 @@
 //! looks like a list or a table in TOML is one.
 
 use super::locate::{Format, Spot, locate};
-use super::{Mistake, did_you_mean};
+use crate::mistake::{Mistake, did_you_mean};
 use config::{Config, Environment, File, FileFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 //! in a key. `$$` is a dollar; a dollar before anything else is itself, so that `/end$/` needs
 //! no care. What comes from the environment or a file is not looked through again.
 
-use super::Mistake;
+use crate::mistake::Mistake;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,8 +2,9 @@
 //!
 //! No sockets and no counters: `explain` asks the same that the listeners do.
 
-use super::{Config, Dialect, Protocol};
+use super::{Config, Dialect};
 use crate::clock::nanos;
+use crate::origin::Protocol;
 use protocols::opentsdb::{self, PutOptions};
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, ParseError, UnixNanos, influxdb, json, statsd};

@@ -12,8 +12,9 @@
 //! noticed `paused` and `reply_dropped`.
 
 use super::intake::{Context, Intake, Who};
-use super::{Protocol, http, opentsdb, statsd};
+use super::{http, opentsdb, statsd};
 use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
+use crate::origin::Protocol;
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
 use std::io;

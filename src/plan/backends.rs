@@ -3,9 +3,10 @@
 use super::Findings;
 use crate::backend::influxdb::Api;
 use crate::backend::{self, influxdb, statsd, store};
+use crate::config::Backend;
 use crate::config::substitute::read_trimmed;
-use crate::config::{Backend, Mistake};
 use crate::lane::{self, Expire, Layout};
+use crate::mistake::Mistake;
 use crate::units::{Address, Secret, Span};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

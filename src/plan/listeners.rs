@@ -1,8 +1,10 @@
 //! Judges listeners and the admin listener: addresses, transports, limits.
 
 use super::Findings;
-use crate::config::{Mistake, Sections};
-use crate::ingest::{Config, Protocol};
+use crate::config::Sections;
+use crate::ingest::Config;
+use crate::mistake::Mistake;
+use crate::origin::Protocol;
 use crate::units::Address;
 
 pub(super) fn judge(sections: &Sections, findings: &mut Findings) {

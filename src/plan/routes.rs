@@ -1,7 +1,8 @@
 //! Judges routes: the names they use must exist, and theirs must differ.
 
 use super::Findings;
-use crate::config::{Mistake, Sections, did_you_mean};
+use crate::config::Sections;
+use crate::mistake::{Mistake, did_you_mean};
 use crate::route::{Config, Match, Rules};
 use std::collections::{BTreeMap, BTreeSet};
 

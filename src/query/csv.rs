@@ -1,7 +1,8 @@
 //! Rows as CSV after RFC 4180: a header, CRLF, quotes only where they are needed.
 
 use super::{Columns, cell};
-use crate::store::{Series, when};
+use crate::store::Series;
+use crate::when;
 use std::borrow::Cow;
 
 /// The whole file; a header alone without rows.

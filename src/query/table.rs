@@ -1,7 +1,8 @@
 //! Rows as aligned columns: numbers to the right, everything else to the left.
 
 use super::{Columns, cell};
-use crate::store::{Series, when};
+use crate::store::Series;
+use crate::when;
 
 /// The whole table; empty without rows.
 pub(super) fn write(series: &[Series]) -> String {

@@ -1,7 +1,7 @@
 //! How a route changes points on their way; later routes see the original.
 
 use super::Rewrite as Config;
-use crate::config::Mistake;
+use crate::mistake::Mistake;
 use protocols::{Batch, Measure, Point, PointWriter};
 
 /// A compiled `rewrite`.

@@ -4,10 +4,11 @@
 //! each batch and never kept: a lane lives exactly as long as some table refers to it, so a
 //! table held by an idle ingester would keep a removed lane alive for ever.
 
-use super::{LaneSet, Origin, Rules};
+use super::{LaneSet, Rules};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
 use crate::lane::{Front, Lane, series_hash};
+use crate::origin::Origin;
 use arc_swap::ArcSwap;
 use protocols::{Batch, Point};
 use std::sync::Arc;
@@ -167,8 +168,8 @@ mod tests {
     use super::*;
     use crate::backend::{Outcome, Payload, Ship, Shipping};
     use crate::books::Books;
-    use crate::ingest::Protocol;
     use crate::lane::{self, Running, Settings, State, WhenFull};
+    use crate::origin::Protocol;
     use protocols::statsd::{self, TagDialect};
     use protocols::{Measure, UnixNanos};
     use serde_json::{Value, json};

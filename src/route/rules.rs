@@ -3,10 +3,11 @@
 //! The decision depends on name, tags, kind and origin alone, so it can be asked for without
 //! sending anything, which is what `explain` does.
 
+use super::Config;
 use super::rewrite::Rewrite;
 use super::test::Test;
-use super::{Config, Origin};
-use crate::config::{Mistake, did_you_mean};
+use crate::mistake::{Mistake, did_you_mean};
+use crate::origin::Origin;
 use protocols::{Batch, Point};
 use std::collections::BTreeMap;
 
@@ -231,7 +232,7 @@ fn unknown_backend(name: &str, key: &str, lanes: &BTreeMap<String, usize>) -> Mi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::Protocol;
+    use crate::origin::Protocol;
     use protocols::{Measure, Number};
 
     fn rules(routes: serde_json::Value) -> Result<Rules, Vec<Mistake>> {

@@ -1,9 +1,9 @@
 //! What a route asks of a point before it takes it.
 
-use super::pattern::Pattern;
-use super::{Match, OneOrMany, Origin};
-use crate::config::{Mistake, did_you_mean};
-use crate::ingest::Protocol;
+use super::{Match, OneOrMany};
+use crate::mistake::{Mistake, did_you_mean};
+use crate::origin::{Origin, Protocol};
+use crate::pattern::Pattern;
 use protocols::{Kind, Point};
 
 /// A compiled `match`: all parts must hold, each of them by any of its alternatives.
@@ -28,8 +28,8 @@ impl Test {
                     (tag.clone(), patterns(any, &format!("{key}.tags.{tag}"), mistakes))
                 })
                 .collect(),
-            kinds: words(&config.kind, &format!("{key}.kind"), &KINDS, mistakes),
-            protocols: words(&config.protocol, &format!("{key}.protocol"), &PROTOCOLS, mistakes),
+            kinds: words(&config.kind, &format!("{key}.kind"), &kinds(), mistakes),
+            protocols: words(&config.protocol, &format!("{key}.protocol"), &protocols(), mistakes),
             listeners: config
                 .listener
                 .as_ref()
@@ -49,17 +49,6 @@ impl Test {
     pub fn admits(&self, origin: &Origin) -> bool {
         holds(&self.listeners, |names| names.iter().any(|name| **name == *origin.listener))
             && holds(&self.protocols, |protocols| protocols.contains(&origin.protocol))
-    }
-
-    /// Whether it takes every point from everywhere.
-    pub fn takes_all(&self) -> bool {
-        let name = holds(&self.name, |patterns| {
-            patterns.iter().any(|pattern| matches!(pattern, Pattern::Any))
-        });
-        name && self.tags.is_empty()
-            && self.kinds.is_none()
-            && self.protocols.is_none()
-            && self.listeners.is_none()
     }
 
     /// The first part that does not hold, for `explain`; `None` when it takes the point.
@@ -100,9 +89,9 @@ fn tag_matches(point: &Point<'_>, key: &str, patterns: &[Pattern]) -> bool {
 fn patterns(texts: &OneOrMany, key: &str, mistakes: &mut Vec<Mistake>) -> Vec<Pattern> {
     let mut compiled = Vec::new();
     for text in texts.iter() {
-        match Pattern::compile(text, key) {
+        match Pattern::compile(text) {
             Ok(pattern) => compiled.push(pattern),
-            Err(mistake) => mistakes.push(mistake),
+            Err(message) => mistakes.push(Mistake::new(key, message)),
         }
     }
     compiled
@@ -134,20 +123,10 @@ fn unknown_word<'a>(word: &str, key: &str, known: impl Iterator<Item = &'a str>)
     }
 }
 
-const KINDS: [(&str, Kind); 8] = [
-    ("counter", Kind::Counter),
-    ("gauge", Kind::Gauge),
-    ("timer", Kind::Timer),
-    ("set", Kind::Set),
-    ("histogram", Kind::Histogram),
-    ("distribution", Kind::Distribution),
-    ("sample", Kind::Sample),
-    ("fields", Kind::Fields),
-];
+fn kinds() -> [(&'static str, Kind); 8] {
+    Kind::ALL.map(|kind| (kind.name(), kind))
+}
 
-const PROTOCOLS: [(&str, Protocol); 4] = [
-    ("statsd", Protocol::Statsd),
-    ("opentsdb", Protocol::Opentsdb),
-    ("http", Protocol::Http),
-    ("influxdb", Protocol::Influxdb),
-];
+fn protocols() -> [(&'static str, Protocol); 4] {
+    Protocol::ALL.map(|protocol| (protocol.name(), protocol))
+}

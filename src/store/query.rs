@@ -2,8 +2,9 @@
 //!
 //! An answer is bounded in series, rows and bytes, and says when it was cut.
 
-use super::{Error, schema, when};
-use crate::route::pattern::Pattern;
+use super::{Error, schema};
+use crate::pattern::Pattern;
+use crate::when;
 use protocols::UnixNanos;
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -169,7 +170,7 @@ fn keys(db: &Connection, name: &str) -> Result<Vec<Key>, Error> {
     if !found.is_empty() {
         return Ok(found);
     }
-    match Pattern::compile(name, "name").map_err(|mistake| Error::Pattern(mistake.message))? {
+    match Pattern::compile(name).map_err(Error::Pattern)? {
         Pattern::Exact(_) => Ok(found),
         pattern => keys_like(db, &pattern),
     }

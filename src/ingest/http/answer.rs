@@ -1,8 +1,8 @@
 //! Answers, and refusals that are counted as they are answered.
 
-use crate::ingest::Protocol;
 use crate::ingest::intake::{Context, Who};
 use crate::net::Peer;
+use crate::origin::Protocol;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};

@@ -4,7 +4,6 @@
 //! character, `{a,b}` either, `\` takes the next character as it is. `/…/` is a regular
 //! expression that may match anywhere. The common shapes of a glob need no regular expression.
 
-use crate::config::Mistake;
 use regex::Regex;
 
 /// One compiled pattern.
@@ -23,16 +22,16 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Compiles a glob or a `/regex/`; `key` is where it stands in the configuration.
+    /// Compiles a glob or a `/regex/`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, at `key`.
-    pub fn compile(text: &str, key: &str) -> Result<Self, Mistake> {
+    /// What is wrong with it, as a sentence without a full stop.
+    pub fn compile(text: &str) -> Result<Self, String> {
         let regex = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
         match regex {
-            Some(regex) => regular(regex, key).map(Self::Regex),
-            None => glob(text, key),
+            Some(regex) => regular(regex).map(Self::Regex),
+            None => glob(text),
         }
     }
 
@@ -48,7 +47,7 @@ impl Pattern {
     }
 }
 
-fn glob(text: &str, key: &str) -> Result<Pattern, Mistake> {
+fn glob(text: &str) -> Result<Pattern, String> {
     let plain = |part: &str| !part.contains(['*', '?', '{', '}', '\\']);
     if text == "*" {
         return Ok(Pattern::Any);
@@ -62,16 +61,16 @@ fn glob(text: &str, key: &str) -> Result<Pattern, Mistake> {
     if let Some(end) = text.strip_prefix('*').filter(|end| plain(end)) {
         return Ok(Pattern::Suffix(end.to_owned()));
     }
-    let regex = glob_to_regex(text)
-        .map_err(|problem| Mistake::new(key, format!("`{text}` is not a glob: {problem}")))?;
-    regular(&regex, key).map(Pattern::Regex)
+    let regex =
+        glob_to_regex(text).map_err(|problem| format!("`{text}` is not a glob: {problem}"))?;
+    regular(&regex).map(Pattern::Regex)
 }
 
-fn regular(regex: &str, key: &str) -> Result<Regex, Mistake> {
+fn regular(regex: &str) -> Result<Regex, String> {
     Regex::new(regex).map_err(|error| {
         let reason = error.to_string();
         let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        Mistake::new(key, format!("`{regex}` is not a regular expression: {reason}"))
+        format!("`{regex}` is not a regular expression: {reason}")
     })
 }
 
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, yes: &[&str], no: &[&str]) {
-        let compiled = Pattern::compile(pattern, "k").unwrap();
+        let compiled = Pattern::compile(pattern).unwrap();
         for text in yes {
             assert!(compiled.matches(text), "{pattern} should match {text:?}");
         }
@@ -144,13 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where() {
+    fn mistakes_are_explained() {
         for (pattern, part) in
             [("/(/", "regular"), ("a{b*", "`{`"), ("a}*b", "`}`"), ("a*b\\", "backslash")]
         {
-            let mistake = Pattern::compile(pattern, "routes[0].match.name").unwrap_err();
-            assert_eq!(mistake.key, "routes[0].match.name");
-            assert!(mistake.message.contains(part), "{}", mistake.message);
+            let mistake = Pattern::compile(pattern).unwrap_err();
+            assert!(mistake.contains(part), "{mistake}");
         }
     }
 }

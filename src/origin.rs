@@ -1,0 +1,42 @@
+//! Where a point came in: what listeners tell the routing table, and all that routes may ask.
+
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Where a point came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The listener's name.
+    pub listener: Arc<str>,
+    /// What it speaks.
+    pub protocol: Protocol,
+}
+
+/// The protocol of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// statsd and DogStatsD lines.
+    Statsd,
+    /// OpenTSDB's telnet commands and its HTTP API, on one port.
+    Opentsdb,
+    /// JSON points over HTTP.
+    Http,
+    /// InfluxDB's line protocol over HTTP.
+    Influxdb,
+}
+
+impl Protocol {
+    /// Every protocol, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb];
+
+    /// The word used in configurations and labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Statsd => "statsd",
+            Self::Opentsdb => "opentsdb",
+            Self::Http => "http",
+            Self::Influxdb => "influxdb",
+        }
+    }
+}
