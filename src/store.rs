@@ -34,6 +34,7 @@
 mod query;
 mod row;
 mod schema;
+mod series;
 mod sweep;
 mod write;
 

@@ -3,7 +3,7 @@
 //! Each step is a transaction of its own, so a large backlog never holds the file for long and
 //! an interruption loses nothing but the rest of the work.
 
-use super::write::SeriesIds;
+use super::series::SeriesIds;
 use super::{Error, Limits};
 use crate::clock::nanos;
 use protocols::UnixNanos;
