@@ -13,11 +13,13 @@
 //! [`State`] of the backend's *name*. A lane that is spawned on a state takes windows and queue
 //! over from the one before.
 //!
-//! Modules in reading order: [`settings`] and [`series`]; taking in, [`front`], [`windows`],
-//! [`table`], [`roster`], [`aggregate`]; giving out, [`edges`], [`layout`], [`timers`],
-//! [`shaper`], [`distinct`]; delivering, [`queue`], [`shipper`], [`retry`], [`quiet`].
+//! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
+//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
+//! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`],
+//! [`shipper`], [`retry`], [`quiet`].
 
 mod aggregate;
+mod config;
 mod distinct;
 mod edges;
 mod front;
@@ -31,148 +33,31 @@ mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod windows;
 
+pub use config::{Batch, Config, Expire, ExpireAfter, Layout, Retry, WhenFull};
 pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use series::series_hash;
 pub use settings::Settings;
+pub use state::State;
 
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
-use crate::units::{Size, Span};
 use protocols::{Encode, UnixNanos};
-use queue::Queue;
-use quiet::Quiet;
-use serde::Deserialize;
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use windows::Windows;
-
-/// The keys that every backend shares, whatever its kind.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Whether windows aggregate statsd kinds; by default as the kind of backend needs.
-    pub aggregate: Option<bool>,
-    /// The aggregation window; without aggregation, the longest a point waits for its batch.
-    pub flush: Option<Span>,
-    /// The percentiles of timers, in percent.
-    pub percentiles: Option<Vec<f64>>,
-    /// What a window's rows look like.
-    pub layout: Layout,
-    /// When idle series are forgotten.
-    pub expire: Expire,
-    /// How many series the windows hold at the most.
-    pub max_series: Option<u64>,
-    /// When a payload is full.
-    pub batch: Batch,
-    /// How many bytes the queue holds in memory.
-    pub memory: Option<Size>,
-    /// What a full queue does.
-    pub when_full: WhenFull,
-    /// How long one attempt may take.
-    pub timeout: Option<Span>,
-    /// How attempts are spaced.
-    pub retry: Retry,
-    /// How many attempts run side by side; 1 keeps order.
-    pub concurrency: Option<u32>,
-}
-
-/// What a window's rows look like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// One row a series, statistics as its fields, samples weighed by their rate.
-    #[default]
-    Fields,
-    /// The names and values of statsd/statsd 0.9, its unweighted timers included.
-    Statsd,
-}
-
-/// When idle series are forgotten; zero sends a series only in windows in which it was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Expire {
-    /// Idle counters are sent as 0 until then.
-    pub counter: ExpireAfter,
-    /// Idle timers are sent with count 0 until then.
-    pub timer: ExpireAfter,
-    /// Idle sets are sent as 0 until then.
-    pub set: ExpireAfter,
-    /// Idle gauges repeat their value until then.
-    pub gauge: ExpireAfter,
-}
-
-/// A time, or `"never"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpireAfter {
-    /// After this long without a point.
-    After(Span),
-    /// Not at all.
-    Never,
-}
-
-/// When a payload is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Batch {
-    /// At this many points.
-    pub points: Option<u32>,
-    /// At this many bytes.
-    pub bytes: Option<Size>,
-}
-
-/// What a full queue does with the next payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WhenFull {
-    /// The oldest that is not in flight makes room.
-    #[default]
-    DropOldest,
-    /// The new one is dropped.
-    DropNewest,
-    /// HTTP answers 503 with `Retry-After` before it takes anything.
-    Refuse,
-}
-
-/// How attempts are spaced: full jitter between zero and a delay that doubles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retry {
-    /// The first delay.
-    pub first: Option<Span>,
-    /// The longest delay; caps `Retry-After` too.
-    pub max: Option<Span>,
-}
-
-impl Default for Expire {
-    fn default() -> Self {
-        let at_once = ExpireAfter::After(Span::secs(0));
-        Self { counter: at_once, timer: at_once, set: at_once, gauge: ExpireAfter::Never }
-    }
-}
-
-impl<'de> Deserialize<'de> for ExpireAfter {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text == "never" {
-            return Ok(Self::Never);
-        }
-        Span::parse(&text).map(Self::After).map_err(serde::de::Error::custom)
-    }
-}
 
 /// A handle to a lane, held by routing tables. The lane ends when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -230,66 +115,6 @@ impl Handle {
         let (backend, max_series) = (&self.settings.name, self.settings.max_series);
         let prefix: String = name.chars().take(NAME_SAMPLE).collect();
         tracing::warn!(%backend, max_series, %prefix, "more series than max_series; new ones are dropped");
-    }
-}
-
-/// What belongs to a backend's name and outlives changes of its settings.
-#[derive(Debug)]
-pub struct State {
-    book: Arc<BackendBook>,
-    windows: Arc<Windows>,
-    queue: Queue,
-    /// Emptied batches, to be filled again by fronts.
-    spare: Mutex<Vec<protocols::Batch>>,
-    /// The largest payload that the backend can be trusted to take.
-    learnt: AtomicUsize,
-    /// Whether the log's last word was that the backend takes no points.
-    ill: AtomicBool,
-    quiet: Quiet,
-    owner: Mutex<Owner>,
-}
-
-/// The youngest lane on a state.
-#[derive(Debug, Default)]
-struct Owner {
-    lane: u64,
-    handed_over: CancellationToken,
-}
-
-impl State {
-    /// Nothing held yet; the windows are shared in so many parts.
-    pub fn new(book: Arc<BackendBook>, shards: usize) -> Arc<Self> {
-        Arc::new(Self {
-            windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
-            queue: Queue::new(Arc::clone(&book)),
-            spare: Mutex::default(),
-            learnt: AtomicUsize::new(usize::MAX),
-            ill: AtomicBool::new(false),
-            quiet: Quiet::default(),
-            owner: Mutex::default(),
-            book,
-        })
-    }
-
-    /// Makes a new lane the owner of windows and queue; the one before lets go of them.
-    fn adopt(&self) -> (u64, CancellationToken) {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        owner.handed_over.cancel();
-        *owner = Owner { lane: owner.lane + 1, handed_over: CancellationToken::new() };
-        self.learnt.store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
-        (owner.lane, owner.handed_over.clone())
-    }
-
-    fn spare(&self) -> protocols::Batch {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn give_back(&self, mut batch: protocols::Batch) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if batch.bytes() <= SPARE_BYTES && spare.len() < INBOX {
-            batch.clear();
-            spare.push(batch);
-        }
     }
 }
 
@@ -410,7 +235,5 @@ impl Running {
 
 /// How many batches may be on their way to a shaper.
 const INBOX: usize = 64;
-/// A batch that grew beyond this is freed instead of filled again.
-const SPARE_BYTES: usize = 1 << 20;
 /// How much of a name goes into a log line.
 const NAME_SAMPLE: usize = 32;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use protocols::{Batch as Points, Measure, Number, Point, Skip};
 use std::collections::VecDeque;
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -122,8 +123,8 @@ fn settings(kind: &'static str, config: &str) -> Settings {
 }
 
 fn toml(config: &str) -> Config {
-    let source = config::File::from_str(config, config::FileFormat::Toml);
-    config::Config::builder().add_source(source).build().unwrap().try_deserialize().unwrap()
+    let source = ::config::File::from_str(config, ::config::FileFormat::Toml);
+    ::config::Config::builder().add_source(source).build().unwrap().try_deserialize().unwrap()
 }
 
 impl Bench {

@@ -1,0 +1,120 @@
+//! The keys that every backend has, whatever its kind, as a configuration writes them.
+//!
+//! What is left out is resolved by [`Settings`](super::Settings).
+
+use crate::units::{Size, Span};
+use serde::Deserialize;
+
+/// The keys that every backend shares, whatever its kind.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Whether windows aggregate statsd kinds; by default as the kind of backend needs.
+    pub aggregate: Option<bool>,
+    /// The aggregation window; without aggregation, the longest a point waits for its batch.
+    pub flush: Option<Span>,
+    /// The percentiles of timers, in percent.
+    pub percentiles: Option<Vec<f64>>,
+    /// What a window's rows look like.
+    pub layout: Layout,
+    /// When idle series are forgotten.
+    pub expire: Expire,
+    /// How many series the windows hold at the most.
+    pub max_series: Option<u64>,
+    /// When a payload is full.
+    pub batch: Batch,
+    /// How many bytes the queue holds in memory.
+    pub memory: Option<Size>,
+    /// What a full queue does.
+    pub when_full: WhenFull,
+    /// How long one attempt may take.
+    pub timeout: Option<Span>,
+    /// How attempts are spaced.
+    pub retry: Retry,
+    /// How many attempts run side by side; 1 keeps order.
+    pub concurrency: Option<u32>,
+}
+
+/// What a window's rows look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// One row a series, statistics as its fields, samples weighed by their rate.
+    #[default]
+    Fields,
+    /// The names and values of statsd/statsd 0.9, its unweighted timers included.
+    Statsd,
+}
+
+/// When idle series are forgotten; zero sends a series only in windows in which it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expire {
+    /// Idle counters are sent as 0 until then.
+    pub counter: ExpireAfter,
+    /// Idle timers are sent with count 0 until then.
+    pub timer: ExpireAfter,
+    /// Idle sets are sent as 0 until then.
+    pub set: ExpireAfter,
+    /// Idle gauges repeat their value until then.
+    pub gauge: ExpireAfter,
+}
+
+/// A time, or `"never"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpireAfter {
+    /// After this long without a point.
+    After(Span),
+    /// Not at all.
+    Never,
+}
+
+/// When a payload is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Batch {
+    /// At this many points.
+    pub points: Option<u32>,
+    /// At this many bytes.
+    pub bytes: Option<Size>,
+}
+
+/// What a full queue does with the next payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// The oldest that is not in flight makes room.
+    #[default]
+    DropOldest,
+    /// The new one is dropped.
+    DropNewest,
+    /// HTTP answers 503 with `Retry-After` before it takes anything.
+    Refuse,
+}
+
+/// How attempts are spaced: full jitter between zero and a delay that doubles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// The first delay.
+    pub first: Option<Span>,
+    /// The longest delay; caps `Retry-After` too.
+    pub max: Option<Span>,
+}
+
+impl Default for Expire {
+    fn default() -> Self {
+        let at_once = ExpireAfter::After(Span::secs(0));
+        Self { counter: at_once, timer: at_once, set: at_once, gauge: ExpireAfter::Never }
+    }
+}
+
+impl<'de> Deserialize<'de> for ExpireAfter {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "never" {
+            return Ok(Self::Never);
+        }
+        Span::parse(&text).map(Self::After).map_err(serde::de::Error::custom)
+    }
+}

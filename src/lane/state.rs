@@ -1,0 +1,76 @@
+//! What belongs to a backend's *name* and outlives changes of its settings.
+
+use super::INBOX;
+use super::queue::Queue;
+use super::quiet::Quiet;
+use super::windows::Windows;
+use crate::books::BackendBook;
+use protocols::Batch;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
+
+/// What belongs to a backend's name and outlives changes of its settings.
+#[derive(Debug)]
+pub struct State {
+    pub(super) book: Arc<BackendBook>,
+    pub(super) windows: Arc<Windows>,
+    pub(super) queue: Queue,
+    /// Emptied batches, to be filled again by fronts.
+    spare: Mutex<Vec<Batch>>,
+    /// The largest payload that the backend can be trusted to take.
+    pub(super) learnt: AtomicUsize,
+    /// Whether the log's last word was that the backend takes no points.
+    pub(super) ill: AtomicBool,
+    pub(super) quiet: Quiet,
+    owner: Mutex<Owner>,
+}
+
+/// The youngest lane on a state.
+#[derive(Debug, Default)]
+struct Owner {
+    lane: u64,
+    handed_over: CancellationToken,
+}
+
+impl State {
+    /// Nothing held yet; the windows are shared in so many parts.
+    pub fn new(book: Arc<BackendBook>, shards: usize) -> Arc<Self> {
+        Arc::new(Self {
+            windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
+            queue: Queue::new(Arc::clone(&book)),
+            spare: Mutex::default(),
+            learnt: AtomicUsize::new(usize::MAX),
+            ill: AtomicBool::new(false),
+            quiet: Quiet::default(),
+            owner: Mutex::default(),
+            book,
+        })
+    }
+
+    /// Makes a new lane the owner of windows and queue; the one before lets go of them.
+    pub(super) fn adopt(&self) -> (u64, CancellationToken) {
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        owner.handed_over.cancel();
+        *owner = Owner { lane: owner.lane + 1, handed_over: CancellationToken::new() };
+        self.learnt.store(usize::MAX, Relaxed);
+        (owner.lane, owner.handed_over.clone())
+    }
+
+    /// An empty batch, one that was given back if possible.
+    pub(super) fn spare(&self) -> Batch {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Takes a batch's memory back.
+    pub(super) fn give_back(&self, mut batch: Batch) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if batch.bytes() <= SPARE_BYTES && spare.len() < INBOX {
+            batch.clear();
+            spare.push(batch);
+        }
+    }
+}
+
+/// A batch that grew beyond this is freed instead of filled again.
+const SPARE_BYTES: usize = 1 << 20;
