@@ -197,6 +197,18 @@ async fn no_datagram_is_lost_while_the_listener_itself_is_reloaded() {
     datagrams_over_reloads(round).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_datagram_is_lost_while_sockets_of_the_port_come_and_go() {
+    let round = |round: usize| {
+        let sockets = 1 + round % 3;
+        with_statsd(
+            &format!("sockets = {sockets}\n"),
+            "[backends.b]\nkind = 'stdout'\nflush = '50ms'\n",
+        )
+    };
+    datagrams_over_reloads(round).await;
+}
+
 /// Sends numbered datagrams at a steady pace while the rounds' configurations are applied one
 /// after the other; every number must come out exactly once.
 async fn datagrams_over_reloads(round: impl Fn(usize) -> String) {

@@ -62,6 +62,7 @@ impl Listeners {
         }
         leaving.extend(old.into_values());
         self.addresses.retain(|name, _| plan.listeners.contains_key(name));
+        self.sockets.turn_away();
         stop(leaving, deadline).await;
         self.sockets.let_go();
         sockets.remove(ADMIN).unwrap_or_default()

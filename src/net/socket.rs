@@ -86,6 +86,17 @@ impl Socket {
         }
     }
 
+    /// Lets no more datagrams come from the network: a connected socket hears its peer alone,
+    /// and the peer of this one is the socket itself.
+    pub(super) fn turn_away(&self) {
+        if let Self::Udp(socket, _) = self
+            && let Ok(address) = socket.local_addr()
+        {
+            // Were it refused, datagrams would come until the socket is closed, as they did.
+            let _ = socket.connect(address);
+        }
+    }
+
     /// The address in the network, port and all.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {

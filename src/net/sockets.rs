@@ -96,6 +96,14 @@ impl Sockets {
         Ok(bound.into_iter().flatten().collect())
     }
 
+    /// Lets no more datagrams come to what the last [`bind_all`](Self::bind_all) did not ask
+    /// for. Where another socket shares the port they go there; what has come can be read to
+    /// the end before [`let_go`](Self::let_go).
+    pub fn turn_away(&self) {
+        let leaving = self.held.iter().filter(|(key, _)| !self.wanted.contains(key));
+        leaving.filter_map(|(_, held)| held.socket.as_ref()).for_each(Socket::turn_away);
+    }
+
     /// Closes what the last [`bind_all`](Self::bind_all) did not ask for. Descriptors that
     /// listeners still have keep a socket open until they end too.
     pub fn let_go(&mut self) {
@@ -421,6 +429,31 @@ mod tests {
         let shares: Vec<_> = shares.collect();
         assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
         assert_eq!(shares.iter().sum::<usize>(), 200);
+    }
+
+    #[test]
+    fn a_socket_that_leaves_hears_no_more_and_keeps_what_it_heard() {
+        let mut sockets = Sockets::new();
+        let three = Wanted { sockets: 3, ..wanted("a", "udp://127.0.0.1:0") };
+        let old = sockets.bind_all(std::slice::from_ref(&three)).unwrap();
+        let target = old[0].address.strip_prefix("udp://").unwrap();
+        let send = || {
+            for _ in 0..100 {
+                UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", target).unwrap();
+            }
+        };
+        let heard = |bound: &Bound| {
+            let Socket::Udp(socket, _) = &bound.socket else { panic!("not UDP") };
+            std::iter::repeat_with(|| socket.recv(&mut [0])).take_while(Result::is_ok).count()
+        };
+        send();
+        let kept = sockets.bind_all(&[Wanted { sockets: 1, ..three }]).unwrap();
+        sockets.turn_away();
+        send();
+        let leaving: usize = old[1..].iter().map(heard).sum();
+        assert_eq!((kept.len(), heard(&kept[0]) + leaving), (1, 200));
+        send();
+        assert_eq!((heard(&kept[0]), old[1..].iter().map(heard).sum::<usize>()), (100, 0));
     }
 
     #[test]
