@@ -16,7 +16,7 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
 //! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`],
-//! [`shipper`], [`retry`], [`quiet`].
+//! [`shipper`], [`retry`].
 
 mod aggregate;
 mod config;
@@ -26,7 +26,6 @@ mod front;
 mod layout;
 mod names;
 mod queue;
-mod quiet;
 mod retry;
 mod roster;
 mod series;
@@ -106,10 +105,10 @@ impl Lane {
 }
 
 impl Handle {
-    /// Says once a minute that there are too many series, and what one of them begins with.
+    /// Says now and then that there are too many series, and what one of them begins with.
     #[cold]
-    fn warn_of_series(&self, name: &str, now: UnixNanos) {
-        if !self.state.quiet.may_say("series_limit", now) {
+    fn warn_of_series(&self, name: &str) {
+        if !self.state.may_log("series_limit") {
             return;
         }
         let (backend, max_series) = (&self.settings.name, self.settings.max_series);
@@ -157,7 +156,7 @@ pub fn spawn_many(
     tasks.extend(ships.into_iter().map(|ship| {
         let (settings, state) = (Arc::clone(&settings), Arc::clone(&state));
         let handed_over = handed_over.clone();
-        let shipper = Shipper { settings, state, ship, clock, lane, handed_over };
+        let shipper = Shipper { settings, state, ship, lane, handed_over };
         tokio::spawn(shipper.run())
     }));
     let running = Running { tasks, handed_over, state: Arc::clone(&state) };

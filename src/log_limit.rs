@@ -1,7 +1,7 @@
-//! Lines about bad input, few enough that no client can fill a disk with them.
+//! Log lines about what happens again and again, few enough that nobody can fill a disk with them.
 //!
-//! One line for each reason in ten seconds, with an example and how many were kept back
-//! since the last. The counters are complete; this is only for people.
+//! One line for each reason in a while, which can tell how many were kept back since the last.
+//! The counters are complete; this is only for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The limit for one listener.
+/// The limit for one listener or backend.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     reasons: Mutex<BTreeMap<&'static str, Seen>>,
@@ -22,11 +22,6 @@ struct Seen {
 }
 
 impl LogLimit {
-    /// A limit that has seen nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Whether a line about `reason` may be written now; then how many were kept back.
     pub fn pass(&self, reason: &'static str, every: Duration) -> Option<u64> {
         let now = Instant::now();
@@ -43,9 +38,6 @@ impl LogLimit {
         Some(std::mem::take(&mut seen.suppressed))
     }
 }
-
-/// How often a line about one kind of bad input is written.
-pub const EVERY: Duration = Duration::from_secs(10);
 
 /// Input as a log may show it: control characters escaped, cut after 80 characters.
 pub fn excerpt(input: &[u8]) -> String {
@@ -86,9 +78,11 @@ const EXCERPT_BYTES_MAX: usize = 4 * EXCERPT_CHARS + 1;
 mod tests {
     use super::*;
 
+    const EVERY: Duration = Duration::from_secs(10);
+
     #[tokio::test(start_paused = true)]
     async fn one_line_in_ten_seconds_for_each_reason() {
-        let limit = LogLimit::new();
+        let limit = LogLimit::default();
         assert_eq!(limit.pass("a", EVERY), Some(0));
         assert_eq!(limit.pass("b", EVERY), Some(0));
         for _ in 0..1000 {

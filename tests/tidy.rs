@@ -25,7 +25,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store units"),
-    ("lane", "backend books clock units"),
+    ("lane", "backend books clock log_limit units"),
     ("route", "books clock lane mistake origin pattern"),
     ("net", "units"),
     ("ingest", "books clock log_limit net origin route units"),

@@ -4,7 +4,7 @@ use super::Config;
 use super::grammar::Grammar;
 use crate::books::ListenerBook;
 use crate::clock::Clock;
-use crate::log_limit::{self, LogLimit};
+use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
 use crate::route::Router;
 use protocols::Batch;
@@ -81,8 +81,8 @@ impl Context {
     /// Counts something refused, and now and then logs it with `example`.
     pub(super) fn refuse(&self, reason: &'static str, count: u64, example: &[u8], peer: Who<'_>) {
         self.book.rejected.add(reason, count);
-        let Some(suppressed) = self.log.pass(reason, log_limit::EVERY) else { return };
-        let example = log_limit::excerpt(example);
+        let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
+        let example = excerpt(example);
         let listener = &*self.listener;
         warn!(listener, reason, %peer, example, suppressed, "refused");
     }
@@ -166,3 +166,6 @@ impl Intake {
         }
     }
 }
+
+/// How often a line about one kind of bad input is written.
+const REFUSED_EVERY: Duration = Duration::from_secs(10);

@@ -87,7 +87,7 @@ impl<'a> Front<'a> {
             Taken::NoRoom => self.no_room += 1,
             Taken::NoPlace => {
                 self.no_place += 1;
-                lane.warn_of_series(point.name, self.received);
+                lane.warn_of_series(point.name);
             }
         }
     }

@@ -226,7 +226,7 @@ impl Shaper {
             return;
         }
         self.state.book.noticed.add("name_collision", 1);
-        if self.state.quiet.may_say("name_collision", self.clock.now()) {
+        if self.state.may_log("name_collision") {
             let (backend, name) = (&self.settings.name, name.escape_debug());
             let sent = self.names.spelled().escape_ascii();
             tracing::warn!(%backend, %name, %sent, "the backend takes this name for another one");

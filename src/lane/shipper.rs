@@ -20,7 +20,6 @@ use super::queue::{Claim, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
 use crate::backend::{Outcome, Payload, Ship, TOO_LARGE};
-use crate::clock::Clock;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +31,6 @@ pub(super) struct Shipper {
     pub(super) settings: Arc<Settings>,
     pub(super) state: Arc<State>,
     pub(super) ship: Box<dyn Ship>,
-    pub(super) clock: Clock,
     /// Which lane this is, among those that the backend's name has had.
     pub(super) lane: u64,
     /// Cancelled when a younger lane takes the queue over.
@@ -130,7 +128,7 @@ impl Shipper {
 
     fn refuse(&self, points: u32, reason: &'static str, detail: &str) {
         self.state.book.dropped.add(reason, u64::from(points));
-        if self.state.quiet.may_say(reason, self.clock.now()) {
+        if self.state.may_log(reason) {
             let backend = &self.settings.name;
             tracing::warn!(%backend, reason, points, "the backend refused points: {detail}");
         }
@@ -139,7 +137,7 @@ impl Shipper {
     /// Said once for each illness; of a backend that falls ill all the time, once a minute.
     fn fell_ill(&self, detail: &str) {
         let ill = &self.state.ill;
-        if !ill.load(Relaxed) && self.state.quiet.may_say("ill", self.clock.now()) {
+        if !ill.load(Relaxed) && self.state.may_log("ill") {
             ill.store(true, Relaxed);
             let backend = &self.settings.name;
             tracing::warn!(%backend, "the backend takes no points, retrying: {detail}");

@@ -2,12 +2,13 @@
 
 use super::INBOX;
 use super::queue::Queue;
-use super::quiet::Quiet;
 use super::windows::Windows;
 use crate::books::BackendBook;
+use crate::log_limit::LogLimit;
 use protocols::Batch;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What belongs to a backend's name and outlives changes of its settings.
@@ -22,7 +23,7 @@ pub struct State {
     pub(super) learnt: AtomicUsize,
     /// Whether the log's last word was that the backend takes no points.
     pub(super) ill: AtomicBool,
-    pub(super) quiet: Quiet,
+    log: LogLimit,
     owner: Mutex<Owner>,
 }
 
@@ -42,7 +43,7 @@ impl State {
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),
-            quiet: Quiet::default(),
+            log: LogLimit::default(),
             owner: Mutex::default(),
             book,
         })
@@ -55,6 +56,11 @@ impl State {
         *owner = Owner { lane: owner.lane + 1, handed_over: CancellationToken::new() };
         self.learnt.store(usize::MAX, Relaxed);
         (owner.lane, owner.handed_over.clone())
+    }
+
+    /// Whether a line about this trouble is due; if so, the next one is in a minute.
+    pub(super) fn may_log(&self, trouble: &'static str) -> bool {
+        self.log.pass(trouble, LOG_EVERY).is_some()
     }
 
     /// An empty batch, one that was given back if possible.
@@ -74,3 +80,6 @@ impl State {
 
 /// A batch that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;
+
+/// Often enough to see that a trouble lasts, seldom enough that it fills no disk.
+const LOG_EVERY: Duration = Duration::from_secs(60);
