@@ -207,11 +207,6 @@ impl PointWriter<'_> {
         true
     }
 
-    /// How many columns the point has so far.
-    pub fn field_count(&self) -> usize {
-        self.batch.fields.len() - self.mark.fields
-    }
-
     /// Writes the point. For [`Measure::Fields`] use [`finish_fields`](Self::finish_fields).
     pub fn finish(&mut self, measure: Measure<'_>, time: Option<UnixNanos>, rest: &str) {
         self.rest_and_measure(measure, time, rest);

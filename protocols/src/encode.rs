@@ -1,4 +1,4 @@
-//! The one thing every encoder does.
+//! What every encoder does, and how it counts what it leaves out.
 
 use crate::{Point, Skip};
 
@@ -23,5 +23,25 @@ pub trait Encode: Send {
     /// Parts of points (a text column, a non-finite field) left out since the last call, and why.
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         Vec::new()
+    }
+}
+
+/// Parts left out of points that were written nevertheless, by reason. It can be copied, so that
+/// an encoder which gives a point up can forget the parts that it had counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LostParts([u64; Skip::ALL.len()]);
+
+impl LostParts {
+    /// Counts so many parts.
+    pub(crate) fn add(&mut self, reason: Skip, parts: u64) {
+        if let Some(count) = self.0.get_mut(reason.index()) {
+            *count += parts;
+        }
+    }
+
+    /// What was counted since the last call, for [`Encode::lost_parts`].
+    pub(crate) fn take(&mut self) -> Vec<(Skip, u64)> {
+        let Self(counts) = std::mem::take(self);
+        Skip::ALL.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Wire formats of metrics: bytes in, points out, and back again.
 //!
 //! ```text
-//!   bytes ──► grammar (statsd, opentsdb, json) ──► Batch ──► Point<'_> ──► encoder ──► bytes
+//!   bytes ──► grammar (statsd, opentsdb, json, influxdb) ──► Batch ──► Point<'_> ──► encoder ──► bytes
 //! ```
 //!
 //! Nothing here opens a socket, reads a clock, logs, counts or waits: time and
@@ -9,8 +9,9 @@
 //! fuzzed, benchmarked and used alone.
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
-//! ([`batch`]), what can be wrong ([`error`]), how a byte stream becomes lines
-//! ([`frame`]), then one module for each protocol, parser and encoder side by side.
+//! ([`batch`]), what can be wrong ([`error`]), what all protocols share ([`decimal`],
+//! [`timestamp`], and [`frame`]: how a byte stream becomes lines), then one module for each
+//! protocol, parser and encoder side by side.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -18,23 +19,27 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-pub mod batch;
-pub mod decimal;
-pub mod error;
-pub mod frame;
-pub mod influxdb;
-pub mod jsonl;
 pub mod point;
-pub mod statsd;
+
+pub mod batch;
+
+pub mod error;
+
+pub mod decimal;
+pub mod frame;
+mod name;
+pub mod timestamp;
 mod token;
 
+pub mod influxdb;
 pub mod json;
+pub mod jsonl;
 pub mod opentsdb;
-pub mod timestamp;
-
-pub use batch::{Batch, Mark, PointWriter};
-pub use error::{ParseError, Skip};
-pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};
+pub mod statsd;
 
 mod encode;
+
+pub use batch::{Batch, Mark, PointWriter};
 pub use encode::Encode;
+pub use error::{ParseError, Skip};
+pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};

@@ -23,13 +23,13 @@
 //! | value | integers keep 64 bits; NaN, infinities, hexadecimal and `_` are refused |
 //! | names | any UTF-8, up to 1024 bytes; telnet has no way to say control characters |
 
-mod encoder;
+mod encode;
 mod json;
 mod put;
 mod reply;
 mod session;
 
-pub use encoder::Encoder;
+pub use encode::Encoder;
 pub use json::{AnswerMode, answer, body_error, parse_body};
 pub use put::{PutError, PutOptions, parse_put};
 pub use reply::{

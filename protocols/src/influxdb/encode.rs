@@ -1,6 +1,7 @@
 //! Points to line protocol.
 
 use super::{EncoderOptions, Integers, TIME_MAX, TIME_MIN, escape};
+use crate::encode::LostParts;
 use crate::{Encode, FieldValue, Measure, Number, Point, Skip, Tags, UnixNanos};
 use std::cmp::Reverse;
 
@@ -10,8 +11,7 @@ pub struct Encoder {
     options: EncoderOptions,
     /// The tags or columns of the present line, escaped, before they are put in order.
     parts: Parts,
-    /// Counted by [`Skip::index`] since the last [`Encode::lost_parts`].
-    lost: [u64; Skip::ALL.len()],
+    lost: LostParts,
 }
 
 impl Encoder {
@@ -38,8 +38,7 @@ impl Encode for Encoder {
     }
 
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
-        let lost = std::mem::take(&mut self.lost);
-        Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()
+        self.lost.take()
     }
 }
 
@@ -71,7 +70,7 @@ impl Encoder {
             self.parts.end();
         }
         let doubled = self.parts.sort_and_keep_last();
-        self.lose(Skip::Unrepresentable, doubled);
+        self.lost.add(Skip::Unrepresentable, doubled);
         for part in self.parts.iter() {
             out.push(b',');
             out.extend_from_slice(part);
@@ -97,7 +96,7 @@ impl Encoder {
             | Measure::Set(_) => return Err(Skip::Unrepresentable),
         }
         let doubled = self.parts.keep_last();
-        self.lose(Skip::Unrepresentable, doubled);
+        self.lost.add(Skip::Unrepresentable, doubled);
         for (index, part) in self.parts.iter().enumerate() {
             if index > 0 {
                 out.push(b',');
@@ -122,7 +121,7 @@ impl Encoder {
                     first_reason = reason;
                 }
                 refused += 1;
-                self.lose(reason, 1);
+                self.lost.add(reason, 1);
             }
         }
         if self.parts.is_empty() { Err(first_reason) } else { Ok(()) }
@@ -141,12 +140,6 @@ impl Encoder {
             Err(_) => self.parts.forget(),
         }
         written
-    }
-
-    fn lose(&mut self, reason: Skip, parts: u64) {
-        if let Some(count) = self.lost.get_mut(reason.index()) {
-            *count += parts;
-        }
     }
 }
 

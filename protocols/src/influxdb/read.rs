@@ -9,7 +9,7 @@
 use super::lines::{closing_quote, is_escaped};
 use super::{Precision, TIME_MAX, TIME_MIN};
 use crate::decimal::{are_digits, parse_finite};
-use crate::json::draft::check_name;
+use crate::name::check_length;
 use crate::timestamp::TimeRange;
 use crate::token::{has_control, split_once};
 use crate::{Batch, FieldValue, Number, ParseError, PointWriter, UnixNanos};
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
             return Err(ParseError::EmptyName);
         }
         let name = unescaped(name, NAME_ENDS, &mut self.key);
-        check_name(name)?;
+        check_length(name)?;
         check_control(name)?;
         let mut writer = out.begin(name);
         let rest = self.tags(rest, &mut writer)?;

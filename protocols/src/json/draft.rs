@@ -8,13 +8,12 @@ use super::refusals::{Refusal, quoted};
 use super::value::{Scalar, finite};
 use crate::batch::{Batch, PointWriter, Replaced};
 use crate::error::ParseError;
+use crate::name::check_length;
 use crate::point::{Kind, Measure, UnixNanos};
 use crate::timestamp;
 use std::borrow::Cow;
 
-/// The longest name, in bytes.
-pub(crate) const NAME_MOST: usize = 1024;
-
+/// A point while its parts are gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Draft<'a> {
     pub(crate) name: Option<Cow<'a, str>>,
@@ -142,7 +141,8 @@ impl<'a> Draft<'a> {
     /// Writes the point; what is refused leaves no trace in `out`.
     pub(crate) fn write(&self, out: &mut Batch) -> Result<(), Refusal> {
         let name = self.name.as_deref().unwrap_or("");
-        check_name(name)?;
+        // Anything may be in it, control characters too: encoders make it fit.
+        check_length(name)?;
         self.limits.times.check(self.time)?;
         let measure = self.measure()?;
         let mut writer = out.begin(name);
@@ -204,15 +204,6 @@ fn repeated<'d>(columns: &'d [(Cow<'_, str>, Scalar<'_>)]) -> Option<&'d str> {
         [key, next] if key == next => Some(key),
         _ => None,
     })
-}
-
-/// Names may hold anything here, control characters too: encoders make them fit.
-pub(crate) fn check_name(name: &str) -> Result<(), ParseError> {
-    match name.len() {
-        0 => Err(ParseError::EmptyName),
-        1..=NAME_MOST => Ok(()),
-        _ => Err(ParseError::NameTooLong),
-    }
 }
 
 fn bad_time(reason: ParseError) -> Refusal {

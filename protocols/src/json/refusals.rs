@@ -94,13 +94,13 @@ impl Default for Refusals<'_> {
 
 /// A client's text for a message: quoted, escaped, and cut where it gets long.
 pub(crate) fn quoted(text: &str) -> String {
-    let head: String = text.chars().take(QUOTED_MOST).collect();
+    let head: String = text.chars().take(QUOTED_CHARS_MAX).collect();
     let dots = if head.len() < text.len() { "…" } else { "" };
     format!("{head:?}{dots}")
 }
 
 /// Enough to recognise a name, and too little to fill a log.
-const QUOTED_MOST: usize = 64;
+const QUOTED_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

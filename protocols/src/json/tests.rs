@@ -207,7 +207,7 @@ fn refused_items() {
     ] {
         refuses(item, reason);
     }
-    let long = "x".repeat(draft::NAME_MOST + 1);
+    let long = "x".repeat(crate::name::BYTES_MAX + 1);
     refuses(&format!(r#"{{"name":"{long}","value":1}}"#), ParseError::NameTooLong);
     accepts(
         &format!(r#"{{"name":"{0}","value":1}}"#, &long[1..]),

@@ -1,5 +1,6 @@
 //! Points to JSON lines.
 
+use crate::encode::LostParts;
 use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tags};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::ser::Formatter;
@@ -8,7 +9,7 @@ use std::io;
 /// Writes one line for each point; see the [module](super) for its shape.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    not_finite: u64,
+    lost: LostParts,
 }
 
 impl Encoder {
@@ -29,15 +30,12 @@ impl Encode for Encoder {
             return Err(Skip::Unrepresentable);
         }
         out.push(b'\n');
-        self.not_finite += not_finite;
+        self.lost.add(Skip::NotFinite, not_finite);
         Ok(())
     }
 
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
-        match std::mem::take(&mut self.not_finite) {
-            0 => Vec::new(),
-            count => vec![(Skip::NotFinite, count)],
-        }
+        self.lost.take()
     }
 }
 

@@ -5,9 +5,9 @@ use crate::batch::{Batch, PointWriter};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
 use crate::json::body::{Text, each_item, each_member};
-use crate::json::draft::check_name;
 use crate::json::refusals::{Refusal, quoted};
 use crate::json::{Answer, BodyError, ItemError, Refusals};
+use crate::name::check_length;
 use crate::point::{Measure, Number, UnixNanos};
 use crate::timestamp;
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,7 @@ fn metric(json: Option<&RawValue>) -> Result<Cow<'_, str>, Refusal> {
     let empty = || Refusal::new(ParseError::EmptyName, "Metric name was empty");
     let name = text(json.ok_or_else(empty)?)
         .ok_or_else(|| Refusal::new(ParseError::NotAPoint, "The metric name is not text"))?;
-    match check_name(&name) {
+    match check_length(&name) {
         Ok(()) => Ok(name),
         Err(ParseError::EmptyName) => Err(empty()),
         Err(reason) => Err(reason.into()),

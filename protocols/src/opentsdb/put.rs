@@ -3,7 +3,7 @@
 use crate::batch::{Batch, PointWriter, Replaced};
 use crate::decimal::{is_decimal, parse_number, unsigned};
 use crate::error::ParseError;
-use crate::json::draft::check_name;
+use crate::name::check_length;
 use crate::point::Measure;
 use crate::timestamp::{self, TimeRange};
 
@@ -85,7 +85,7 @@ pub fn parse_put<'a>(
 }
 
 fn check_metric(metric: &str) -> Result<(), ParseError> {
-    check_name(metric)?;
+    check_length(metric)?;
     if metric.contains(char::is_control) {
         return Err(ParseError::ControlCharacter);
     }

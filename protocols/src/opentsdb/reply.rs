@@ -78,7 +78,7 @@ pub fn reply_stats<'s>(
 /// Appends text of a client so that it can be read and does no harm: bytes that are not UTF-8
 /// and characters that do not print become escapes, and long text is cut.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
-    let most = out.len() + ESCAPED_MOST;
+    let most = out.len() + ESCAPED_BYTES_MAX;
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             escape_char(c, out);
@@ -108,7 +108,7 @@ fn say(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 /// Enough to recognise a word; a client that sends 64 KiB does not get them back.
-const ESCAPED_MOST: usize = 100;
+const ESCAPED_BYTES_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,7 @@
 //! into one datagram. What is left out of a row is counted in [`Encode::lost_parts`].
 
 use crate::decimal::{write_f64, write_number};
+use crate::encode::LostParts;
 use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tag, UnixNanos};
 
 /// How tags are spelled on the way out.
@@ -37,14 +38,13 @@ pub struct Encoder {
     dialect: TagDialect,
     max_line: usize,
     timestamps: bool,
-    /// By [`Skip::index`].
-    lost: [u64; Skip::ALL.len()],
+    lost: LostParts,
 }
 
 impl Encoder {
     /// For lines of at most `max_line` bytes without their LF.
-    pub const fn new(dialect: TagDialect, max_line: usize) -> Self {
-        Self { dialect, max_line, timestamps: false, lost: [0; Skip::ALL.len()] }
+    pub fn new(dialect: TagDialect, max_line: usize) -> Self {
+        Self { dialect, max_line, timestamps: false, lost: LostParts::default() }
     }
 
     /// Whether readings and columns keep their own time (`|T…`, DogStatsD only). Off by
@@ -148,7 +148,7 @@ impl Encoder {
             };
             if let Err(skip) = written {
                 out.truncate(start);
-                self.lose(skip, 1);
+                self.lost.add(skip, 1);
                 reason = skip;
             }
         }
@@ -158,12 +158,6 @@ impl Encoder {
             return Err(reason);
         }
         Ok(())
-    }
-
-    fn lose(&mut self, skip: Skip, parts: u64) {
-        if let Some(count) = self.lost.get_mut(skip.index()) {
-            *count += parts;
-        }
     }
 
     /// Whether what was written since `start`, its last LF aside, is short enough.
@@ -197,7 +191,7 @@ impl Encode for Encoder {
         let subject = self.subject(point);
         let result = self.record(&subject, out);
         match result {
-            Ok(()) => self.lose(Skip::Unrepresentable, subject.shadowed_tags()),
+            Ok(()) => self.lost.add(Skip::Unrepresentable, subject.shadowed_tags()),
             Err(_) => out.truncate(start),
         }
         result
@@ -210,8 +204,7 @@ impl Encode for Encoder {
     }
 
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
-        let lost = std::mem::take(&mut self.lost);
-        Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()
+        self.lost.take()
     }
 }
 

@@ -19,6 +19,7 @@
 use super::tags::{self, Spelling};
 use super::{Dialects, Limits, Parsed};
 use crate::decimal::parse_finite;
+use crate::name::check_length;
 use crate::token::{self, Parse, mark, reason, refuse, until, until_either};
 use crate::{Batch, Kind, Measure, ParseError, PointWriter, UnixNanos};
 use nom::Parser;
@@ -41,12 +42,7 @@ pub(super) fn metric(
     }
     let (name, body) = name(line)?;
     let subject = tags::split_name(name, dialects);
-    if subject.name.is_empty() {
-        return Err(ParseError::EmptyName);
-    }
-    if subject.name.len() > NAME_BYTES_MAX {
-        return Err(ParseError::NameTooLong);
-    }
+    check_length(&subject.name)?;
     let mut writer = out.begin(&subject.name);
     if let Some((list, spelling)) = subject.tags {
         tags::add(list, spelling, limits, &mut writer)?;
@@ -328,9 +324,6 @@ fn field(input: &str) -> Parse<'_, Field<'_>> {
 fn is_numeric(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.'))
 }
-
-/// The contract's length of a name.
-const NAME_BYTES_MAX: usize = 1024;
 
 /// The last whole second of the year 2262 that fits into 63 bits of nanoseconds.
 const SECONDS_MAX: i64 = i64::MAX / 1_000_000_000;

@@ -13,7 +13,7 @@
 //! | counters, timers, sets, gauge shifts | unrepresentable: they have to be aggregated first |
 //! | lines of 1024 bytes and more | too large: OpenTSDB would close the connection |
 
-use crate::encode::Encode;
+use crate::encode::{Encode, LostParts};
 use crate::error::Skip;
 use crate::point::{FieldValue, Measure, Number, Point, Tags, UnixNanos};
 
@@ -22,15 +22,15 @@ use crate::point::{FieldValue, Measure, Number, Point, Tags, UnixNanos};
 pub struct Encoder {
     now: UnixNanos,
     default_tag: Option<(String, String)>,
-    tags_most: usize,
-    lost: [u64; Skip::ALL.len()],
+    tags_max: usize,
+    lost: LostParts,
     /// The tags of the present point, each with a blank before it; kept for its memory.
     tags: String,
 }
 
 impl Encoder {
     /// OpenTSDB's own limit of tags, `tsd.storage.max_tags`.
-    pub const TAGS_MOST: usize = 8;
+    pub const TAGS_MAX: usize = 8;
 
     /// For points that have tags of their own, or servers that need none.
     pub fn new() -> Self {
@@ -46,8 +46,8 @@ impl Encoder {
 
     /// For servers with another limit.
     #[must_use]
-    pub fn with_tags_most(mut self, tags_most: usize) -> Self {
-        self.tags_most = tags_most;
+    pub fn with_tags_max(mut self, tags_max: usize) -> Self {
+        self.tags_max = tags_max;
         self
     }
 
@@ -58,11 +58,11 @@ impl Encoder {
 
     fn gather_tags(&mut self, tags: Tags<'_>) {
         self.tags.clear();
-        let mut keys = Vec::with_capacity(tags.len().min(self.tags_most));
+        let mut keys = Vec::with_capacity(tags.len().min(self.tags_max));
         for tag in tags.iter() {
             let key = fit(tag.key);
-            if keys.len() >= self.tags_most || keys.contains(&key) {
-                self.lose(Skip::Unrepresentable);
+            if keys.len() >= self.tags_max || keys.contains(&key) {
+                self.lost.add(Skip::Unrepresentable, 1);
                 continue;
             }
             self.tags.extend([" ", &key, "=", &fit(tag.value_or_true())]);
@@ -70,12 +70,6 @@ impl Encoder {
         }
         if let (true, Some((key, value))) = (keys.is_empty(), &self.default_tag) {
             self.tags.extend([" ", &fit(key), "=", &fit(value)]);
-        }
-    }
-
-    fn lose(&mut self, skip: Skip) {
-        if let Some(count) = self.lost.get_mut(skip.index()) {
-            *count += 1;
         }
     }
 
@@ -89,7 +83,7 @@ impl Encoder {
         let start = out.len();
         let wrote = self.write_line(name, time, value, out);
         let wrote = wrote.and_then(|()| {
-            if out.len() - start > LINE_MOST { Err(Skip::TooLarge) } else { Ok(()) }
+            if out.len() - start > LINE_BYTES_MAX { Err(Skip::TooLarge) } else { Ok(()) }
         });
         if wrote.is_err() {
             out.truncate(start);
@@ -128,8 +122,8 @@ impl Default for Encoder {
         Self {
             now: UnixNanos::default(),
             default_tag: None,
-            tags_most: Self::TAGS_MOST,
-            lost: [0; Skip::ALL.len()],
+            tags_max: Self::TAGS_MAX,
+            lost: LostParts::default(),
             tags: String::new(),
         }
     }
@@ -152,8 +146,7 @@ impl Encode for Encoder {
     }
 
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
-        let lost = std::mem::replace(&mut self.lost, [0; Skip::ALL.len()]);
-        Skip::ALL.iter().copied().zip(lost).filter(|(_, count)| *count > 0).collect()
+        self.lost.take()
     }
 }
 
@@ -193,7 +186,7 @@ impl Encoder {
                 FieldValue::Text(_) => Err(Skip::Unrepresentable),
             };
             if let Err(skip) = written {
-                self.lose(skip);
+                self.lost.add(skip, 1);
                 first_skip.get_or_insert(skip);
             }
         }
@@ -256,7 +249,7 @@ fn write_number(value: Number, out: &mut Vec<u8>) -> Result<(), Skip> {
 
 /// The longest line with its LF: OpenTSDB closes the connection when more than 1024 bytes wait
 /// for one, and collectors drop lines that have 1024.
-const LINE_MOST: usize = 1023;
+const LINE_BYTES_MAX: usize = 1023;
 
 const MILLIS_DIGITS: usize = 13;
 
@@ -302,7 +295,7 @@ mod tests {
         let plain = batch("m", &[], Some(T));
         let line = |tags: &str| Ok(format!("put m 1700000000 1{tags}\n"));
         assert_eq!(encoded(&mut Encoder::new(), &plain), line(""));
-        let mut encoder = Encoder::new().with_default_tag("host", "a b").with_tags_most(2);
+        let mut encoder = Encoder::new().with_default_tag("host", "a b").with_tags_max(2);
         assert_eq!(encoded(&mut encoder, &plain), line(" host=a_b"));
         assert_eq!(encoder.lost_parts(), []);
         let many = batch("m", &[("a ", Some("1")), ("a!", Some("2")), ("b", Some("3"))], Some(T));
@@ -390,7 +383,7 @@ mod tests {
     #[test]
     fn lines_that_would_close_the_connection_are_not_sent() {
         let fixed = "put  1700000000 1\n".len();
-        let fits = "n".repeat(LINE_MOST - fixed);
+        let fits = "n".repeat(LINE_BYTES_MAX - fixed);
         assert!(encoded(&mut Encoder::new(), &batch(&fits, &[], Some(T))).is_ok());
         let long = batch(&format!("{fits}n"), &[], Some(T));
         assert_eq!(encoded(&mut Encoder::new(), &long), Err(Skip::TooLarge));
