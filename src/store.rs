@@ -65,7 +65,7 @@ impl Limits {
     pub fn new(retention: Option<Span>, max_size: Option<Size>) -> Self {
         Self {
             retention: retention.unwrap_or(DEFAULT_RETENTION).0,
-            max_size: max_size.unwrap_or(DEFAULT_MAX_SIZE).max(LEAST_MAX_SIZE).0,
+            max_size: max_size.unwrap_or(DEFAULT_MAX_SIZE).max(MAX_SIZE_MIN).0,
         }
     }
 }
@@ -111,4 +111,4 @@ const DEFAULT_RETENTION: Span = Span::secs(86_400);
 const DEFAULT_MAX_SIZE: Size = Size::mib(1024);
 
 /// Below this the tables' own pages would leave no room for points.
-const LEAST_MAX_SIZE: Size = Size::kib(256);
+const MAX_SIZE_MIN: Size = Size::kib(256);

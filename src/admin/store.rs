@@ -62,7 +62,7 @@ pub(super) async fn latest(
 ) -> Result<Json<Answer>, Refusal> {
     let Query(Latest { series, rows }) = asked?;
     ask(state, move |store| {
-        Ok(Answer { series: store.latest(series.min(MOST_LATEST), rows)?, truncated: false })
+        Ok(Answer { series: store.latest(series.min(LATEST_SERIES_MAX), rows)?, truncated: false })
     })
     .await
 }
@@ -89,4 +89,4 @@ fn refusal(error: Error) -> Refusal {
 }
 
 /// Ample for a page.
-const MOST_LATEST: u32 = 100;
+const LATEST_SERIES_MAX: u32 = 100;

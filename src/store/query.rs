@@ -82,7 +82,7 @@ impl Store {
         let mut answer = Answer::default();
         let mut left = Budget::new();
         for key in keys(db, &question.name)? {
-            if answer.series.len() >= MOST_SERIES || left.is_spent() {
+            if answer.series.len() >= SERIES_MAX || left.is_spent() {
                 answer.truncated = true;
                 break;
             }
@@ -126,13 +126,13 @@ impl Store {
         let Some(db) = &self.db else { return Ok(Vec::new()) };
         let mut names =
             db.prepare_cached("SELECT DISTINCT name FROM series ORDER BY name LIMIT ?1")?;
-        let names = names.query_map([NAMES_COMPARED], |row| row.get::<_, String>(0))?;
+        let names = names.query_map([COMPARED_NAMES_MAX], |row| row.get::<_, String>(0))?;
         let mut near = BTreeSet::new();
         for candidate in names {
             let candidate = candidate?;
             near.extend(distance(name, &candidate).map(|distance| (distance, candidate)));
         }
-        Ok(near.into_iter().take(NEAR_NAMES).map(|(_, name)| name).collect())
+        Ok(near.into_iter().take(NEAR_NAMES_MAX).map(|(_, name)| name).collect())
     }
 
     /// Whether the store knows a series that `name` means, in any time.
@@ -230,7 +230,7 @@ struct Budget {
 
 impl Budget {
     const fn new() -> Self {
-        Self { rows: MOST_ROWS, bytes: MOST_BYTES, cut: false }
+        Self { rows: ROWS_MAX, bytes: BYTES_MAX, cut: false }
     }
 
     fn spend(&mut self, bytes: usize) -> bool {
@@ -254,7 +254,7 @@ fn distance(typed: &str, candidate: &str) -> Option<usize> {
     let most = 1.max(candidate.len() / 3);
     // Long names are not compared letter by letter for nothing.
     let comparable =
-        typed.len().abs_diff(candidate.len()) <= most && candidate.len() <= LONGEST_NEAR;
+        typed.len().abs_diff(candidate.len()) <= most && candidate.len() <= NEAR_BYTES_MAX;
     let distance = comparable.then(|| strsim::damerau_levenshtein(&typed, &candidate));
     distance.filter(|distance| *distance <= most)
 }
@@ -267,22 +267,22 @@ fn as_text<S: serde::Serializer>(time: &UnixNanos, serializer: S) -> Result<S::O
 const DEFAULT_LIMIT: u64 = 1_000;
 
 /// Series in one answer.
-const MOST_SERIES: usize = 1_000;
+const SERIES_MAX: usize = 1_000;
 
 /// Rows in one answer, over all its series.
-const MOST_ROWS: usize = 100_000;
+const ROWS_MAX: usize = 100_000;
 
 /// Bytes of columns in one answer.
-const MOST_BYTES: usize = 32 << 20;
+const BYTES_MAX: usize = 32 << 20;
 
 /// Names that are looked at for one that is near.
-const NAMES_COMPARED: u32 = 10_000;
+const COMPARED_NAMES_MAX: u32 = 10_000;
 
 /// The longest name that is compared, in bytes.
-const LONGEST_NEAR: usize = 256;
+const NEAR_BYTES_MAX: usize = 256;
 
 /// Names that are offered.
-const NEAR_NAMES: usize = 5;
+const NEAR_NAMES_MAX: usize = 5;
 
 #[cfg(test)]
 mod tests {

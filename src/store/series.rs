@@ -16,7 +16,7 @@ impl SeriesIds {
             return Ok(*id);
         }
         let id = find_or_add(db, row)?;
-        if self.0.len() >= IDS_KEPT {
+        if self.0.len() >= IDS_MAX {
             self.0.clear();
         }
         self.0.insert((row.name.clone(), row.tags.clone()), id);
@@ -56,4 +56,4 @@ impl hashbrown::Equivalent<(String, String)> for Key<'_> {
 }
 
 /// About 20 MiB of names and tags of usual length.
-const IDS_KEPT: usize = 100_000;
+const IDS_MAX: usize = 100_000;

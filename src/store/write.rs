@@ -205,7 +205,7 @@ fn next_free(db: &Connection, series: i64, row: &Row) -> Result<Free, Error> {
     let mut taken = db.prepare_cached(
         "SELECT time, fields FROM points WHERE series = ?1 AND time BETWEEN ?2 AND ?3 ORDER BY time",
     )?;
-    let last = row.time.0.saturating_add(FARTHEST_MOVE);
+    let last = row.time.0.saturating_add(MOVE_NANOS_MAX);
     let mut taken = taken.query(params![series, row.time.0, last])?;
     let mut free = row.time.0;
     while let Some(other) = taken.next()? {
@@ -224,7 +224,7 @@ fn next_free(db: &Connection, series: i64, row: &Row) -> Result<Free, Error> {
 }
 
 /// How far a point is moved at the most, in nanoseconds; bounds the work for one point.
-const FARTHEST_MOVE: i64 = 1_000;
+const MOVE_NANOS_MAX: i64 = 1_000;
 
 #[cfg(test)]
 mod tests {
