@@ -12,6 +12,7 @@
 //!            held = inbox + windows + open + queued
 //! ```
 
+use protocols::UnixNanos;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -145,6 +146,15 @@ pub struct BackendBook {
 }
 
 impl BackendBook {
+    /// How long the oldest queued payload has waited; 0 when there is none.
+    #[allow(clippy::cast_precision_loss)] // A nanosecond more or less.
+    pub fn oldest_seconds(&self, now: UnixNanos) -> f64 {
+        match i64::try_from(self.oldest.get()).unwrap_or(0) {
+            0 => 0.0,
+            born => (now.0.saturating_sub(born) as f64 / 1e9).max(0.0),
+        }
+    }
+
     /// Points that are neither delivered nor dropped yet.
     pub fn held(&self) -> u64 {
         self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()

@@ -134,7 +134,7 @@ impl Backend {
             lost_parts: counts(&book.lost_parts),
             noticed: counts(&book.noticed),
             queued_bytes: book.queued_bytes.get(),
-            oldest_seconds: age(book.oldest.get(), now),
+            oldest_seconds: book.oldest_seconds(now),
             series: book.series.get(),
             balanced: false,
         };
@@ -157,14 +157,6 @@ impl Held {
 
 fn counts(reasons: &Reasons) -> Counts {
     reasons.counts().into_iter().collect()
-}
-
-#[allow(clippy::cast_precision_loss)] // A nanosecond more or less.
-fn age(born: u64, now: UnixNanos) -> f64 {
-    match i64::try_from(born).unwrap_or(0) {
-        0 => 0.0,
-        born => (now.0.saturating_sub(born) as f64 / 1e9).max(0.0),
-    }
 }
 
 #[cfg(test)]
