@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::{self, Inputs};
 use crate::plan::{Plan, Planned};
 use crate::{explain, log, query, run, send};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -107,19 +107,7 @@ pub struct QueryArgs {
     pub limit: Option<u32>,
     /// How rows look
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub format: QueryFormat,
-}
-
-/// How rows look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum QueryFormat {
-    /// For people.
-    #[default]
-    Table,
-    /// One array.
-    Json,
-    /// Comma-separated.
-    Csv,
+    pub format: query::Format,
 }
 
 /// What to send.
@@ -127,7 +115,7 @@ pub enum QueryFormat {
 pub struct SendArgs {
     /// How to say it
     #[arg(value_enum, value_name = "PROTOCOL")]
-    pub protocol: SendProtocol,
+    pub protocol: send::Protocol,
     /// Where to; by default the protocol's port on this host
     #[arg(long, value_name = "ADDR")]
     pub to: Option<String>,
@@ -143,17 +131,6 @@ pub struct SendArgs {
     /// A command to run and to time
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-}
-
-/// A protocol to send by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SendProtocol {
-    /// `name:1|c` over UDP.
-    Statsd,
-    /// `put name time value tags` over TCP.
-    Opentsdb,
-    /// A JSON point over HTTP.
-    Http,
 }
 
 /// Runs what was asked for.
@@ -234,11 +211,7 @@ fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
         since: args.since.clone(),
         until: args.until.clone(),
         limit: args.limit,
-        format: match args.format {
-            QueryFormat::Table => query::Format::Table,
-            QueryFormat::Json => query::Format::Json,
-            QueryFormat::Csv => query::Format::Csv,
-        },
+        format: args.format,
     };
     let answer = query::run(&options, Clock::System.now());
     complain(&answer.err);
@@ -248,11 +221,7 @@ fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
 
 fn send(args: SendArgs) -> ExitCode {
     let message = send::Message {
-        protocol: match args.protocol {
-            SendProtocol::Statsd => send::Protocol::Statsd,
-            SendProtocol::Opentsdb => send::Protocol::Opentsdb,
-            SendProtocol::Http => send::Protocol::Http,
-        },
+        protocol: args.protocol,
         to: args.to,
         name: args.name,
         value: args.value,

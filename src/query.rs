@@ -14,6 +14,7 @@ mod table;
 
 use crate::store::{Answer, Error, Question, Series, Store};
 use crate::when;
+use clap::ValueEnum;
 use protocols::UnixNanos;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,15 +36,15 @@ pub struct Options {
     pub format: Format,
 }
 
-/// What standard output carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How rows look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Aligned columns.
+    /// For people.
     #[default]
     Table,
-    /// As `GET /v1/query` answers, in one line.
+    /// One array.
     Json,
-    /// RFC 4180 with a header.
+    /// Comma-separated.
     Csv,
 }
 

@@ -8,6 +8,7 @@
 //! command, if there was one: to be timed changes nothing for it.
 
 use crate::clock::Clock;
+use clap::ValueEnum;
 use protocols::statsd::TagDialect;
 use protocols::{Batch, Encode, Measure, Number, UnixNanos, opentsdb, statsd};
 use serde_json::json;
@@ -35,11 +36,11 @@ pub struct Message {
 }
 
 /// A protocol to send by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
-    /// A counter, or a timer for a command, over UDP.
+    /// `name:1|c` over UDP.
     Statsd,
-    /// A `put` over TCP.
+    /// `put name time value tags` over TCP.
     Opentsdb,
     /// A JSON point over HTTP.
     Http,
