@@ -5,18 +5,18 @@
 //! ```
 //!
 //! Every refusal is `{"error":{"code":…,"message":…}}`, or has InfluxDB's shape where that is
-//! spoken, and is counted: `not_found`,
-//! `wrong_method`, `unsupported_encoding`, `unsupported_type`, `body_too_large`,
-//! `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`, `not_http`,
-//! `overloaded`, and the reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
+//! spoken, and is counted: `not_found`, `wrong_method`, `unsupported_encoding`,
+//! `unsupported_type`, `body_too_large`, `bad_encoding`, `broken_body`, `request_timeout`,
+//! `header_timeout`, `not_http`, `overloaded`, and the reasons of the parsers. An idle connection
+//! that is closed is noticed as `idle_timeout`.
 
 mod answer;
 mod body;
 mod encoding;
 mod influxdb;
+mod opentsdb;
 mod points;
 mod query;
-mod tsdb;
 
 use super::intake::Context;
 use super::stream::{Connection, Presence};
@@ -35,12 +35,12 @@ use tower_http::decompression::RequestDecompressionLayer;
 
 /// What a listener `http` answers.
 pub(super) fn points_app(context: &Context) -> Router {
-    finish(points::routes().merge(tsdb::put_routes()), context)
+    finish(points::routes().merge(opentsdb::put_routes()), context)
 }
 
 /// What a listener `opentsdb` answers.
 pub(super) fn opentsdb_app(context: &Context) -> Router {
-    finish(tsdb::routes(), context)
+    finish(opentsdb::routes(), context)
 }
 
 /// What a listener `influxdb` answers.

@@ -1,6 +1,6 @@
 //! Answers, and refusals that are counted as they are answered.
 
-use crate::ingest::intake::{Context, Who};
+use crate::ingest::intake::{Context, Intake, Who};
 use crate::net::Peer;
 use crate::origin::Protocol;
 use axum::body::Body;
@@ -33,7 +33,7 @@ impl Refusal {
     }
 
     /// For the time being; nothing of the request was kept.
-    pub(super) fn overloaded() -> Self {
+    fn overloaded() -> Self {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
     }
 
@@ -52,6 +52,22 @@ impl Refusal {
         }
         response
     }
+}
+
+/// A batch for one request, unless a backend that may refuse is full.
+pub(super) fn intake(web: &Web) -> Result<Intake, Refusal> {
+    let intake = web.intake();
+    if intake.refusing() { Err(Refusal::overloaded()) } else { Ok(intake) }
+}
+
+/// Answers a request whose points were taken, or refuses it.
+pub(super) fn reply(
+    taken: Result<Answer, Refusal>,
+    web: &Web,
+    example: &[u8],
+    peer: Option<&Peer>,
+) -> Response {
+    taken.map_or_else(|refusal| refusal.answer(web, example, peer), respond)
 }
 
 /// Puts an answer of the protocols into HTTP.

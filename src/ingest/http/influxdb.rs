@@ -5,7 +5,7 @@
 //! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
-use super::answer::{Refusal, Web, respond};
+use super::answer::{Refusal, Web, intake, reply};
 use super::{body, query};
 use crate::ingest::intake::Who;
 use crate::net::Peer;
@@ -37,18 +37,13 @@ pub(super) async fn signed(mut response: Response) -> Response {
 
 async fn write(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    match take(request, &web, peer.as_ref()).await {
-        Ok(answer) => respond(answer),
-        Err(refusal) => refusal.answer(&web, b"", peer.as_ref()),
-    }
+    let taken = take(request, &web, peer.as_ref()).await;
+    reply(taken, &web, b"", peer.as_ref())
 }
 
 async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
     let precision = precision(request.uri())?;
-    let mut intake = web.intake();
-    if intake.refusing() {
-        return Err(Refusal::overloaded());
-    }
+    let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
     let options = web.grammar.read_options(web.times(), precision);
     Ok(body::digest(bytes.len(), || {

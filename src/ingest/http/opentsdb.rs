@@ -4,7 +4,7 @@
 //! lists of metrics and aggregators are empty. `/api/metadata/put` is taken and forgotten:
 //! senders that post it expect 204 and otherwise try for ever.
 
-use super::answer::{Refusal, Web, count, respond};
+use super::answer::{Refusal, Web, count, intake, reply, respond};
 use super::{body, query};
 use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
@@ -14,7 +14,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocols::json::Answer;
-use protocols::opentsdb::{self, AnswerMode};
+use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body};
 use serde_json::{Value, json};
 
 /// Only putting, for the listener of our own API.
@@ -44,18 +44,13 @@ fn versions(routes: impl Fn(&str) -> Router<Web>) -> Router<Web> {
 
 async fn put(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    match take(request, &web, peer.as_ref()).await {
-        Ok(answer) => respond(answer),
-        Err(refusal) => refusal.answer(&web, b"", peer.as_ref()),
-    }
+    let taken = take(request, &web, peer.as_ref()).await;
+    reply(taken, &web, b"", peer.as_ref())
 }
 
 async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
     let flags = Flags::of(request.uri().query().unwrap_or(""));
-    let mut intake = web.intake();
-    if intake.refusing() {
-        return Err(Refusal::overloaded());
-    }
+    let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
     Ok(body::digest(bytes.len(), || put_all(&bytes, &flags, &mut intake, peer)))
 }
@@ -63,16 +58,16 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
 fn put_all(bytes: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
     let Intake { context: web, batch, .. } = &mut *intake;
     let options = web.grammar.put_options(web.times());
-    let refusals = match opentsdb::parse_body(bytes, &options, batch) {
+    let refusals = match parse_body(bytes, &options, batch) {
         Ok(refusals) => refusals,
         Err(error) => {
             let example = bytes.get(..bytes.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
             web.refuse(error.reason().label(), 1, example, Who(peer));
-            return opentsdb::body_error(error);
+            return body_error(error);
         }
     };
     count(&refusals, web, peer);
-    let answer = opentsdb::answer(batch.len(), &refusals, flags.mode);
+    let answer = answer(batch.len(), &refusals, flags.mode);
     intake.submit();
     flags.with_timeouts(answer)
 }

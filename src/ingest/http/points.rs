@@ -3,7 +3,7 @@
 //! A JSON body may call itself JSON, text, a form (what `curl -d` says by default) or nothing;
 //! JSON lines have to say so, because one line of them is JSON as well.
 
-use super::answer::{Refusal, Web, count, respond};
+use super::answer::{Refusal, Web, count, intake, reply};
 use super::{body, query};
 use crate::ingest::intake::Who;
 use crate::net::Peer;
@@ -31,10 +31,8 @@ enum Form {
 async fn points(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let details = query::has(request.uri().query().unwrap_or(""), "details");
-    match take_points(request, details, &web, peer.as_ref()).await {
-        Ok(answer) => respond(answer),
-        Err(refusal) => refusal.answer(&web, b"", peer.as_ref()),
-    }
+    let taken = take_points(request, details, &web, peer.as_ref()).await;
+    reply(taken, &web, b"", peer.as_ref())
 }
 
 async fn take_points(
@@ -44,10 +42,7 @@ async fn take_points(
     peer: Option<&Peer>,
 ) -> Result<Answer, Refusal> {
     let form = form(request.headers())?;
-    let mut intake = web.intake();
-    if intake.refusing() {
-        return Err(Refusal::overloaded());
-    }
+    let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
     body::digest(bytes.len(), || {
         let parsed = match form {
@@ -64,10 +59,8 @@ async fn take_points(
 
 async fn point(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>();
-    match take_point(request.uri().path(), request.uri().query().unwrap_or(""), &web, peer) {
-        Ok(answer) => respond(answer),
-        Err(refusal) => refusal.answer(&web, request.uri().path().as_bytes(), peer),
-    }
+    let taken = take_point(request.uri().path(), request.uri().query().unwrap_or(""), &web, peer);
+    reply(taken, &web, request.uri().path().as_bytes(), peer)
 }
 
 fn take_point(path: &str, text: &str, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
@@ -75,10 +68,7 @@ fn take_point(path: &str, text: &str, web: &Web, peer: Option<&Peer>) -> Result<
     let series = path.strip_prefix("/v1/point/").and_then(query::decode_path);
     let series = series.ok_or_else(not_utf8)?;
     let pairs = query::pairs(text).ok_or_else(not_utf8)?;
-    let mut intake = web.intake();
-    if intake.refusing() {
-        return Err(Refusal::overloaded());
-    }
+    let mut intake = intake(web)?;
     let words = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let outcome = match json::parse_query(&series, words, limits(web), &mut intake.batch) {
         Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() },
