@@ -1,7 +1,8 @@
 //! Backends: an encoder that is pure and a shipper that alone knows the remote peer.
 //!
-//! Adding one: a file `backend/<kind>.rs` with its `Config`, a variant here, an arm in
-//! [`Config::encoder`] and one in [`Config::shipper`].
+//! Adding one: a file `backend/<kind>.rs` with its `Config`, a variant here and its word in
+//! [`KINDS`]. The compiler then asks for its arms here and in the plan; the decoder wants one for
+//! its section, and [`lane::Settings`](crate::lane::Settings) to know what windows it needs.
 
 pub mod blackhole;
 pub mod influxdb;
@@ -123,13 +124,13 @@ impl Config {
     /// # Errors
     ///
     /// A sentence that says which setting cannot be used.
-    pub fn shipper(&self, place: &Place<'_>) -> Result<Box<dyn Ship>, String> {
-        let book = || Arc::clone(place.book);
+    pub fn shipper(&self, world: &World<'_>) -> Result<Box<dyn Ship>, String> {
+        let book = || Arc::clone(world.book);
         Ok(match self {
             Self::Statsd(config) => Box::new(statsd::Shipper::new(config, book())?),
             Self::Influxdb(config) => Box::new(influxdb::Shipper::new(config)?),
             Self::Store(config) => {
-                Box::new(store::Shipper::new(place.data_dir, config, place.clock, book()))
+                Box::new(store::Shipper::new(world.data_dir, config, world.clock, book()))
             }
             Self::Stdout(_) => {
                 Box::new(stdout::Shipper::new().map_err(|error| format!("stdout: {error}"))?)
@@ -150,9 +151,12 @@ impl Config {
     }
 }
 
+/// The values of `kind`.
+pub const KINDS: [&str; 5] = ["statsd", "influxdb", "store", "stdout", "blackhole"];
+
 /// What a shipper finds around it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct World<'a> {
     /// Where the embedded store lives.
     pub data_dir: &'a Path,
     /// The present time.

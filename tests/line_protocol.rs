@@ -9,7 +9,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{FakeHttp, Gateway, Reply, eventually};
-use pointsman::backend::{Config, Place};
+use pointsman::backend::{Config, World};
 use pointsman::clock::Clock;
 use pointsman::lane::{self, Settings, State, series_hash};
 use protocols::{Batch, FieldValue, Number, UnixNanos};
@@ -101,8 +101,8 @@ async fn lp_nan_field_is_left_out_and_counted() {
     let settings = Settings::new("influx", kind.kind(), &lane::Config::default());
     let state = State::new(Arc::default(), settings.shards);
     let (clock, book) = (Clock::System, Arc::default());
-    let place = Place { data_dir: std::path::Path::new("."), clock, book: &book };
-    let ship = kind.shipper(&place).unwrap();
+    let world = World { data_dir: std::path::Path::new("."), clock, book: &book };
+    let ship = kind.shipper(&world).unwrap();
     let (lane, mut running) = lane::spawn(settings, state, kind.encoder(), ship, clock);
     let book = Arc::clone(lane.book());
 

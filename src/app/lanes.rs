@@ -3,7 +3,7 @@
 //! A changed backend is prepared first (which may fail and then has changed nothing) and
 //! entered afterwards (which cannot fail). Windows and queue belong to the backend's *name*.
 
-use crate::backend::{Place, Ship};
+use crate::backend::{self, Ship};
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::config::Backend;
@@ -62,9 +62,9 @@ impl Lanes {
     fn make(&self, name: &str, backend: &Backend, world: &World<'_>) -> Result<Prepared, String> {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let book = world.books.backend(name);
-        let place = Place { data_dir: world.data_dir, clock: world.clock, book: &book };
+        let around = backend::World { data_dir: world.data_dir, clock: world.clock, book: &book };
         let ships = (0..settings.concurrency)
-            .map(|_| backend.kind.shipper(&place))
+            .map(|_| backend.kind.shipper(&around))
             .collect::<Result<_, _>>()?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),

@@ -7,7 +7,7 @@
 pub mod answer;
 mod request;
 
-use crate::backend::{Outcome, Payload, Ship, Shipping};
+use super::{Outcome, Payload, Ship, Shipping};
 use crate::units::Secret;
 use answer::Answer;
 use protocols::influxdb as line;

@@ -10,7 +10,7 @@
 
 mod resolve;
 
-use crate::backend::{Outcome, Payload, Ship, Shipping};
+use super::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
 use crate::units::{Address, HostPort, Size, Span};
 use protocols::statsd::{self, packets};

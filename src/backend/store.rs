@@ -60,6 +60,18 @@ impl Shipper {
         Self { writer, clock, book, sweeper }
     }
 
+    /// A cancelled attempt is finished by its thread all the same; shipping the payload again
+    /// then finds its points there and changes nothing.
+    async fn attempt(&mut self, payload: &Payload) -> Outcome {
+        let (writer, payload, now) = (Arc::clone(&self.writer), payload.clone(), self.clock.now());
+        let write = move || lock(&writer).write(&payload.body, payload.born, now);
+        match tokio::task::spawn_blocking(write).await {
+            Ok(Ok(written)) => self.note(written),
+            Ok(Err(error)) => Outcome::Retry { after: None, detail: error.to_string() },
+            Err(stopped) => Outcome::Retry { after: None, detail: stopped.to_string() },
+        }
+    }
+
     fn note(&self, written: Written) -> Outcome {
         self.book.noticed.add("repeated", written.repeated.into());
         self.book.noticed.add("time_moved", written.moved.into());
@@ -80,19 +92,8 @@ impl Shipper {
 }
 
 impl Ship for Shipper {
-    /// A cancelled attempt is finished by its thread all the same; shipping the payload again
-    /// then finds its points there and changes nothing.
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
-        Box::pin(async move {
-            let (writer, payload, now) =
-                (Arc::clone(&self.writer), payload.clone(), self.clock.now());
-            let write = move || lock(&writer).write(&payload.body, payload.born, now);
-            match tokio::task::spawn_blocking(write).await {
-                Ok(Ok(written)) => self.note(written),
-                Ok(Err(error)) => Outcome::Retry { after: None, detail: error.to_string() },
-                Err(stopped) => Outcome::Retry { after: None, detail: stopped.to_string() },
-            }
-        })
+        Box::pin(self.attempt(payload))
     }
 }
 

@@ -7,6 +7,7 @@ use super::fields::fields_of;
 use super::report::is_secret;
 use super::source::as_toml;
 use super::{SECTIONS, join};
+use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
 use crate::{admin, backend, ingest, lane, route};
@@ -359,9 +360,6 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
         Segment::Enum { .. } | Segment::Unknown => None,
     }
 }
-
-/// The values of a backend's `kind`.
-pub const KINDS: [&str; 5] = ["statsd", "influxdb", "store", "stdout", "blackhole"];
 
 /// What the public contract has and this version has not.
 const LATER: [&str; 6] = ["principals", "principal", "tls", "spool", "queued", "delivered"];

@@ -5,7 +5,7 @@ use crate::backend::influxdb::Api;
 use crate::backend::{self, influxdb, statsd, store};
 use crate::config::Backend;
 use crate::config::substitute::read_trimmed;
-use crate::lane::{self, Expire, Layout};
+use crate::lane::{self, Expire, Layout, Settings};
 use crate::mistake::Mistake;
 use crate::units::{Address, Secret, Span};
 use std::collections::BTreeMap;
@@ -79,9 +79,7 @@ fn without_windows(key: &str, section: &Backend, findings: &mut Findings) {
         findings.wrong(format!("{key}.aggregate"), message);
         return;
     }
-    let databases =
-        matches!(section.kind, backend::Config::Influxdb(_) | backend::Config::Store(_));
-    if lane.aggregate.unwrap_or(databases) {
+    if Settings::new("", section.kind.kind(), lane).aggregate {
         return;
     }
     let mut pointless = |name: &str, is_set: bool| {
