@@ -8,7 +8,7 @@ use protocols::Batch;
 use protocols::json::{Limits, parse_json_lines, parse_points, parse_query};
 
 fuzz_target!(|bytes: &[u8]| {
-    let limits = Limits { tags: 4, fields: 8, unfolded: 1 << 20 };
+    let limits = Limits { tags: 4, fields: 8, unfolded: 1 << 20, ..Limits::default() };
     let mut batch = Batch::new();
     match parse_points(bytes, limits, &mut batch) {
         Ok(outcome) => {
