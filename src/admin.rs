@@ -109,7 +109,7 @@ pub type Explained = Result<serde_json::Value, String>;
 pub struct RouteView {
     /// As metrics call it.
     pub name: String,
-    /// Which points it takes; empty for all.
+    /// Which points it takes, in words.
     #[serde(rename = "match")]
     pub matching: String,
     /// The backends that receive them.

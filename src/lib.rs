@@ -5,16 +5,14 @@
 //!
 //! Modules in reading order: the points' way in ([`net`], [`ingest`]), through the table
 //! ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]); what is counted
-//! ([`books`], [`telemetry`], [`admin`]); what is configured ([`config`], [`plan`]); and what
-//! ties them together ([`app`], [`cli`]).
+//! ([`books`]) and shown ([`telemetry`], [`admin`], [`query`]); what is configured ([`config`],
+//! [`plan`]); what ties them together ([`app`], [`run`], [`cli`]); and the small things that all
+//! of them stand on.
 
 pub mod net;
 
-pub mod origin;
-
 pub mod ingest;
 
-pub mod pattern;
 pub mod route;
 
 pub mod lane;
@@ -22,23 +20,27 @@ pub mod lane;
 pub mod backend;
 pub mod store;
 
-pub mod admin;
 pub mod books;
+
+pub mod admin;
+pub mod query;
 pub mod telemetry;
 
 pub mod config;
-pub mod mistake;
 pub mod plan;
-pub mod units;
-pub mod when;
+
+pub mod explain;
 
 pub mod app;
 pub mod cli;
-pub mod clock;
-pub mod explain;
-
-pub mod log;
-pub mod log_limit;
-pub mod query;
 pub mod run;
 pub mod send;
+
+pub mod clock;
+pub mod log;
+pub mod log_limit;
+pub mod mistake;
+pub mod origin;
+pub mod pattern;
+pub mod units;
+pub mod when;

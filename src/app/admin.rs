@@ -5,7 +5,7 @@ use crate::admin::{self, Reloading, RouteView, State};
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::explain;
-use crate::net::{Acceptor, Bound, http};
+use crate::net::{Acceptor, Bound, RETRY_AFTER, http};
 use crate::plan::{self, Plan};
 use crate::route;
 use crate::telemetry::Telemetry;
@@ -80,7 +80,7 @@ async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(crate::net::accept::RETRY_AFTER).await;
+            tokio::time::sleep(RETRY_AFTER).await;
             continue;
         };
         let (app, stop) = (app.clone(), stop.clone());

@@ -11,9 +11,9 @@
 //! many attempts as its payload can be halved, and its neighbours nothing. A payload full of
 //! them costs no more than twice [`DIVISIONS_MAX`]: after so many divisions, a part that is
 //! refused once more is given up whole. The size at which a backend refused is remembered, and
-//! nothing larger than half of it is sent again by this lane. Logs
-//! say once when a backend falls ill and once when it is well again, and each refusal's reason
-//! at most once a minute. Counts `delivered`, `dropped`, `retries`.
+//! nothing larger than half of it is sent again by this lane. Logs say once when a backend falls
+//! ill and once when it is well again, and each refusal's reason at most once a minute. Counts
+//! `delivered`, `dropped`, `retries`.
 
 use super::State;
 use super::queue::{Claim, Ticket};

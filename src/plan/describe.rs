@@ -78,7 +78,7 @@ fn peer(backend: &Backend) -> String {
     }
 }
 
-/// What a route asks of a point, in words; empty when it takes all.
+/// What a route asks of a point, in words.
 pub fn conditions(matching: &Match) -> String {
     let mut parts = Vec::new();
     let mut add = |label: &str, values: &Option<OneOrMany>| {
