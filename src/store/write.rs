@@ -225,29 +225,37 @@ fn next_free(db: &Connection, series: i64, row: &Row) -> Result<Free, Error> {
 
 /// The ids of series met lately, so that a known series costs no query.
 #[derive(Debug, Default)]
-pub(super) struct SeriesIds(HashMap<(String, String), i64>);
+pub(super) struct SeriesIds {
+    ids: HashMap<(String, String), i64>,
+    /// What their names and tags come to.
+    bytes: usize,
+}
 
 impl SeriesIds {
     fn id(&mut self, db: &Connection, row: &Row) -> Result<i64, Error> {
-        if let Some(id) = self.0.get(&Key(&row.name, &row.tags)) {
+        if let Some(id) = self.ids.get(&Key(&row.name, &row.tags)) {
             return Ok(*id);
         }
         let id = find_or_add(db, row)?;
-        if self.0.len() >= IDS_KEPT {
-            self.0.clear();
+        if self.ids.len() >= IDS_KEPT || self.bytes >= ID_BYTES_KEPT {
+            self.clear();
         }
-        self.0.insert((row.name.clone(), row.tags.clone()), id);
+        self.bytes += row.name.len() + row.tags.len();
+        self.ids.insert((row.name.clone(), row.tags.clone()), id);
         Ok(id)
     }
 
     /// Forgets one series that has left the table.
     pub(super) fn forget(&mut self, name: &str, tags: &str) {
-        self.0.remove(&Key(name, tags));
+        if self.ids.remove(&Key(name, tags)).is_some() {
+            self.bytes -= name.len() + tags.len();
+        }
     }
 
     /// Forgets all, after a transaction that may have made some was rolled back.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.ids.clear();
+        self.bytes = 0;
     }
 }
 
@@ -274,6 +282,9 @@ impl hashbrown::Equivalent<(String, String)> for Key<'_> {
 
 /// About 20 MiB of names and tags of usual length.
 const IDS_KEPT: usize = 100_000;
+
+/// The same where names and tags are as long as senders like.
+const ID_BYTES_KEPT: usize = 64 << 20;
 
 /// How far a point is moved at the most, in nanoseconds; bounds the work for one point.
 const FARTHEST_MOVE: i64 = 1_000;
@@ -318,6 +329,22 @@ mod tests {
         assert_eq!(rows(dir.path()), before);
         let times: Vec<_> = before.iter().map(|(name, time, _)| (name.as_str(), *time)).collect();
         assert_eq!(times, [("a", 1), ("a", 2), ("b", 1)]);
+    }
+
+    #[test]
+    fn remembered_names_are_counted_until_they_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(dir.path(), LIMITS);
+        let bytes = |writer: &Writer| writer.open.as_ref().unwrap().series.bytes;
+        let body = [line("a", 1, 1.0), line("bb", 1, 1.0), line("a", 2, 1.0)].concat();
+        writer.write(body.as_bytes(), NOW, NOW).unwrap();
+        assert_eq!(bytes(&writer), "a".len() + "bb".len() + 2 * "{}".len());
+        writer.open.as_mut().unwrap().series.bytes = ID_BYTES_KEPT;
+        writer.write(line("c", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        assert_eq!(bytes(&writer), "c".len() + "{}".len(), "too much was forgotten");
+        let later = UnixNanos(NOW.0 + 2 * crate::clock::nanos(LIMITS.retention));
+        writer.sweep(later).unwrap();
+        assert_eq!(bytes(&writer), 0);
     }
 
     #[test]
