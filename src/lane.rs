@@ -53,7 +53,7 @@ use quiet::Quiet;
 use serde::Deserialize;
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -203,10 +203,13 @@ impl Lane {
         settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
     }
 
-    /// Whether its shaper is behind: half of the inbox is full. A shaper waits for no backend,
+    /// Whether its shaper is behind: half of the inbox is full, by batches or by bytes. A shaper waits for no backend,
     /// so this says that processors are short, never that a peer is slow.
     pub fn behind(&self) -> bool {
-        self.0.inbox.capacity() < INBOX / 2 && !self.0.inbox.is_closed()
+        let Handle { state, inbox, .. } = &*self.0;
+        let full =
+            inbox.capacity() < INBOX / 2 || state.inbox_bytes.load(Relaxed) > INBOX_BYTES / 2;
+        full && !inbox.is_closed()
     }
 
     /// Whether windows aggregate statsd kinds.
@@ -239,6 +242,8 @@ pub struct State {
     book: Arc<BackendBook>,
     windows: Arc<Windows>,
     queue: Queue,
+    /// How many bytes are on their way to shapers.
+    inbox_bytes: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
     spare: Mutex<Vec<protocols::Batch>>,
     /// The largest payload that the backend can be trusted to take.
@@ -262,6 +267,7 @@ impl State {
         Arc::new(Self {
             windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
             queue: Queue::new(Arc::clone(&book)),
+            inbox_bytes: AtomicUsize::new(0),
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),
@@ -276,8 +282,14 @@ impl State {
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         owner.handed_over.cancel();
         *owner = Owner { lane: owner.lane + 1, handed_over: CancellationToken::new() };
-        self.learnt.store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
+        self.learnt.store(usize::MAX, Relaxed);
         (owner.lane, owner.handed_over.clone())
+    }
+
+    /// Whether a batch may go to the shaper; one alone always may.
+    fn has_room(&self, bytes: usize) -> bool {
+        let waiting = self.inbox_bytes.load(Relaxed);
+        waiting == 0 || waiting.saturating_add(bytes) <= INBOX_BYTES
     }
 
     fn spare(&self) -> protocols::Batch {
@@ -410,6 +422,8 @@ impl Running {
 
 /// How many batches may be on their way to a shaper.
 const INBOX: usize = 64;
+/// How many bytes these may have: a body whose rows repeat many tags unfolds to as much.
+const INBOX_BYTES: usize = 256 << 20;
 /// A batch that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;
 /// How much of a name goes into a log line.

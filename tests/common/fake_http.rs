@@ -48,9 +48,15 @@ pub struct Answer {
 
 #[derive(Debug, Clone)]
 enum Act {
-    Reply { status: u16, headers: Vec<(String, String)>, body: String },
+    Reply {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: String,
+    },
     /// A reply whose body goes on for as long as the client reads it.
-    Endless { status: u16 },
+    Endless {
+        status: u16,
+    },
     Hang,
     Reset,
 }
