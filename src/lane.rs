@@ -87,10 +87,12 @@ impl Lane {
         settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
     }
 
-    /// Whether its shaper is behind: half of the inbox is full. A shaper waits for no backend,
+    /// Whether its shaper is behind: half of the inbox is full, by batches or by bytes. A shaper waits for no backend,
     /// so this says that processors are short, never that a peer is slow.
     pub fn behind(&self) -> bool {
-        self.0.inbox.capacity() < INBOX / 2 && !self.0.inbox.is_closed()
+        let Handle { state, inbox, .. } = &*self.0;
+        let full = inbox.capacity() < INBOX / 2 || !state.has_room(INBOX_BYTES_MAX / 2);
+        full && !inbox.is_closed()
     }
 
     /// Whether windows aggregate statsd kinds.
@@ -234,5 +236,7 @@ impl Running {
 
 /// How many batches may be on their way to a shaper.
 const INBOX: usize = 64;
+/// How many bytes these may have: a body whose rows repeat many tags unfolds to as much.
+const INBOX_BYTES_MAX: usize = 256 << 20;
 /// How much of a name goes into a log line.
 const NAME_SAMPLE: usize = 32;

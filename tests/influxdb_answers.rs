@@ -78,6 +78,23 @@ async fn be_missing_db_holds_while_a_token_is_wrong() {
     check_held(Answer::status(401).body(r#"{"message":"unauthorized access"}"#), "401").await;
 }
 
+#[tokio::test]
+async fn an_answer_without_end_is_judged_by_its_status_and_costs_no_memory() {
+    for (status, expected) in [(200, json!({})), (422, json!({"rejected": 1}))] {
+        let server = FakeHttp::judging(move |_| Answer::status(status).endless_body()).await;
+        let gateway = Gateway::start(&config(&server, "")).await;
+        post(&gateway, &[sixty_bytes(1)]).await;
+
+        eventually("it is settled", async || ledger(&gateway).await["held"]["total"] == 0).await;
+        let book = ledger(&gateway).await;
+        assert_eq!((&book["dropped"], &book["retries"]), (&expected, &json!(0)), "{status}");
+        assert_eq!(server.received().len(), 1, "{status}: sent once");
+        let peak = gateway.daemon.peak_bytes();
+        assert!(peak < 128 << 20, "{status}: {peak} bytes");
+        assert_balanced(&gateway).await;
+    }
+}
+
 /// The answer comes five times, then the server is well.
 async fn check_held(answer: Answer, words: &str) {
     let server = FakeHttp::start(vec![answer; 5]).await;

@@ -146,8 +146,8 @@ impl Shipper {
         if status == StatusCode::NO_CONTENT {
             return Outcome::Delivered;
         }
-        // A body cut short still tells the status, which decides.
-        let body = response.text().await.unwrap_or_default();
+        let wait = if status.is_success() { GLANCE } else { ANSWER_WAIT };
+        let body = start_of(response, wait).await;
         let answer =
             Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
         answer.outcome(points, SystemTime::now())
@@ -171,6 +171,22 @@ impl Ship for Shipper {
     }
 }
 
+/// As much of an answer's body as comes in time. The status decides, so a body that is cut
+/// short, slow or without end changes nothing but the words that are told.
+async fn start_of(mut response: reqwest::Response, wait: Duration) -> String {
+    let mut body = Vec::new();
+    let read = async {
+        while body.len() < ANSWER_BYTES_MAX
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            body.extend_from_slice(&chunk);
+        }
+    };
+    // What has come by then is enough.
+    let _ = tokio::time::timeout(wait, read).await;
+    String::from_utf8_lossy(&body).into_owned()
+}
+
 /// An error with its causes: "error sending request: connection refused".
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -188,6 +204,15 @@ fn causes(error: &dyn std::error::Error) -> String {
 /// Below the keep-alive of common servers and proxies (60 s and more), so that a connection is
 /// rarely closed by the peer just as it is used.
 const POOL_IDLE: Duration = Duration::from_secs(30);
+
+/// What a success has to say is read only so that its connection can be used again.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// A refusal says which points it means, in a body that its server has at hand.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// 3.x lists each line that it refused; ample for all the lines of a payload of the usual size.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 const fn yes() -> bool {
     true

@@ -1,7 +1,7 @@
 //! What every receiving task works with: the listener it belongs to, and its own batch.
 
-use super::Config;
 use super::grammar::Grammar;
+use super::{Config, http};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
@@ -34,6 +34,8 @@ pub(super) struct Context {
     pub(super) stop: CancellationToken,
     /// One permit for each connection.
     pub(super) connections: Arc<Semaphore>,
+    /// What requests' bodies share.
+    pub(super) bodies: http::Shared,
     /// Cancelled when it is to end at once.
     end: CancellationToken,
     tasks: TaskTracker,
@@ -54,10 +56,24 @@ impl Context {
         tasks: TaskTracker,
     ) -> Self {
         let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
+        let bodies = http::Shared::new(config.limits.body.bytes());
         let grammar = Arc::new(Grammar::new(config));
         let (config, log) = (Arc::new(config.clone()), Arc::default());
         let listener = name.into();
-        Self { listener, config, router, book, clock, stop, connections, end, tasks, log, grammar }
+        Self {
+            listener,
+            config,
+            router,
+            book,
+            clock,
+            stop,
+            connections,
+            bodies,
+            end,
+            tasks,
+            log,
+            grammar,
+        }
     }
 
     /// The same for a task that runs beside others.

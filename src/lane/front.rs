@@ -4,7 +4,7 @@
 //! in without an allocation. Statsd kinds of an aggregating lane go into the worker's shard,
 //! unless the point has a time of its own; whatever else comes is copied and sent to the
 //! shaper when the front is closed. Counts `handed`, and as dropped `inbox_full` (the shaper
-//! is behind by [`super::INBOX`] batches), `series_limit`, `sample_limit` and
+//! is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
 //! `unrepresentable` (a negative timing in layout `statsd`).
 
 use super::Handle;
@@ -94,15 +94,22 @@ impl<'a> Front<'a> {
 
     fn send(&mut self) {
         let Some(batch) = self.raw.take() else { return };
-        let book = &self.lane.state.book;
-        let (refused, reason) = match self.lane.inbox.try_send(Parcel::new(batch, book)) {
+        let state = &self.lane.state;
+        if !state.has_room(batch.bytes()) {
+            return self.give_up(batch, "inbox_full");
+        }
+        let (refused, reason) = match self.lane.inbox.try_send(Parcel::new(batch, state)) {
             Ok(()) => return,
             Err(TrySendError::Full(parcel)) => (parcel, "inbox_full"),
             Err(TrySendError::Closed(parcel)) => (parcel, "shutdown"),
         };
-        let batch = refused.unpack();
-        book.dropped.add(reason, batch.len() as u64);
-        self.lane.state.give_back(batch);
+        self.give_up(refused.unpack(), reason);
+    }
+
+    fn give_up(&self, batch: Batch, reason: &'static str) {
+        let state = &self.lane.state;
+        state.book.dropped.add(reason, batch.len() as u64);
+        state.give_back(batch);
     }
 }
 

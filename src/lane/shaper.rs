@@ -25,31 +25,44 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A batch on its way to a shaper; counted as lost to the shutdown if it never arrives.
+/// A batch on its way to a shaper; what of it never arrives is counted as lost to the shutdown.
 #[derive(Debug)]
 pub(super) struct Parcel {
     batch: Batch,
-    book: Arc<BackendBook>,
+    /// How many of its points the shaper has worked on.
+    done: usize,
+    bytes: usize,
+    state: Arc<State>,
 }
 
 impl Parcel {
     /// Wraps a batch and counts it.
-    pub(super) fn new(batch: Batch, book: &Arc<BackendBook>) -> Self {
-        book.inbox.add(batch.len() as u64);
-        Self { batch, book: Arc::clone(book) }
+    pub(super) fn new(batch: Batch, state: &Arc<State>) -> Self {
+        let bytes = batch.bytes();
+        state.book.inbox.add(batch.len() as u64);
+        state.inbox_bytes.fetch_add(bytes, Relaxed);
+        Self { batch, done: 0, bytes, state: Arc::clone(state) }
     }
 
-    /// The batch, which the caller has to account for now.
+    /// The batch, of which the caller has to account now for what is not done.
     pub(super) fn unpack(mut self) -> Batch {
-        self.book.inbox.sub(self.batch.len() as u64);
+        self.finish(self.batch.len());
         std::mem::take(&mut self.batch)
+    }
+
+    /// The caller has accounted for the points up to this one.
+    fn finish(&mut self, done: usize) {
+        self.state.book.inbox.sub((done - self.done) as u64);
+        self.done = done;
     }
 }
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        self.book.inbox.sub(self.batch.len() as u64);
-        self.book.dropped.add("shutdown", self.batch.len() as u64);
+        let left = self.batch.len().saturating_sub(self.done);
+        self.state.book.inbox.sub(left as u64);
+        self.state.book.dropped.add("shutdown", left as u64);
+        self.state.inbox_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -66,6 +79,8 @@ pub(super) struct Shaper {
     open: Open,
     distinct: Option<Distinct>,
     names: Names,
+    /// Bytes encoded so far, to know when it is the others' turn.
+    written: usize,
 }
 
 impl Shaper {
@@ -83,6 +98,7 @@ impl Shaper {
             open: Open::new(Arc::clone(&state.book)),
             distinct: settings.unique_times.then(Distinct::default),
             names: Names::default(),
+            written: 0,
             settings,
             state,
             encode,
@@ -101,7 +117,7 @@ impl Shaper {
                 () = tokio::time::sleep(self.until_edge()) => self.close_window().await,
                 () = tokio::time::sleep_until(self.open.due), if !self.open.is_empty() => self.push(),
                 parcel = self.inbox.recv() => match parcel {
-                    Some(parcel) => self.unpack(parcel),
+                    Some(parcel) => self.unpack(parcel).await,
                     None => break,
                 },
             }
@@ -147,32 +163,41 @@ impl Shaper {
     fn write_some(&mut self, closed: &mut Closed) -> bool {
         let mut rows = std::mem::take(&mut self.scratch);
         let mut more = true;
-        for _ in 0..SERIES_AT_ONCE {
+        let mut turn = Turn::begin(self.written);
+        while more && turn.goes_on(self.written) {
             rows.clear();
             let written = closed.write_next(|series, aggregate, time| {
                 self.rows.write(series.name, series.tags, aggregate, time, &mut rows);
                 rows.len()
             });
             more = written.is_some();
-            if !more {
-                break;
-            }
             rows.iter().for_each(|row| self.shape(&row));
         }
         self.scratch = rows;
         more
     }
 
-    fn unpack(&mut self, parcel: Parcel) {
-        let batch = parcel.unpack();
-        for point in batch.iter() {
+    async fn unpack(&mut self, mut parcel: Parcel) {
+        while self.unpack_some(&mut parcel) {
+            tokio::task::yield_now().await;
+        }
+        self.state.give_back(parcel.unpack());
+    }
+
+    /// Works on as many points as may pass without letting other tasks run.
+    fn unpack_some(&mut self, parcel: &mut Parcel) -> bool {
+        let mut turn = Turn::begin(self.written);
+        let mut done = parcel.done;
+        while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
             if self.settings.aggregate && folds(point.measure.kind()) {
                 self.fold_alone(&point);
             } else {
                 self.shape(&point);
             }
+            done += 1;
         }
-        self.state.give_back(batch);
+        parcel.finish(done);
+        done < parcel.batch.len()
     }
 
     /// A point that left the window because it has a time of its own.
@@ -194,6 +219,7 @@ impl Shaper {
             self.state.book.dropped.add(skip.label(), 1);
             return;
         }
+        self.written = self.written.wrapping_add(self.open.body.len() - start);
         self.watch_name(point.name);
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
@@ -249,6 +275,24 @@ impl Shaper {
     }
 }
 
+/// How much a shaper does before it lets other tasks run, and sees whether it is to stop.
+struct Turn {
+    points: usize,
+    begun: usize,
+}
+
+impl Turn {
+    fn begin(written: usize) -> Self {
+        Self { points: 0, begun: written }
+    }
+
+    /// Whether there is time for one more.
+    fn goes_on(&mut self, written: usize) -> bool {
+        self.points += 1;
+        self.points <= POINTS_AT_ONCE && written.wrapping_sub(self.begun) < BYTES_AT_ONCE
+    }
+}
+
 /// The payload that is being filled; counted as lost to the shutdown if it is dropped.
 struct Open {
     body: Vec<u8>,
@@ -301,4 +345,6 @@ const AT_ONCE: Expire = {
 };
 
 /// About a millisecond's work.
-const SERIES_AT_ONCE: usize = 512;
+const POINTS_AT_ONCE: usize = 512;
+/// The same for points with much text.
+const BYTES_AT_ONCE: usize = 256 << 10;

@@ -1,8 +1,8 @@
 //! What belongs to a backend's *name* and outlives changes of its settings.
 
-use super::INBOX;
 use super::queue::Queue;
 use super::windows::Windows;
+use super::{INBOX, INBOX_BYTES_MAX};
 use crate::books::BackendBook;
 use crate::log_limit::LogLimit;
 use protocols::Batch;
@@ -17,6 +17,8 @@ pub struct State {
     pub(super) book: Arc<BackendBook>,
     pub(super) windows: Arc<Windows>,
     pub(super) queue: Queue,
+    /// How many bytes are on their way to shapers.
+    pub(super) inbox_bytes: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
     spare: Mutex<Vec<Batch>>,
     /// The largest payload that the backend can be trusted to take.
@@ -40,6 +42,7 @@ impl State {
         Arc::new(Self {
             windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
             queue: Queue::new(Arc::clone(&book)),
+            inbox_bytes: AtomicUsize::new(0),
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),
@@ -61,6 +64,12 @@ impl State {
     /// Whether a line about this trouble is due; if so, the next one is in a minute.
     pub(super) fn may_log(&self, trouble: &'static str) -> bool {
         self.log.pass(trouble, LOG_EVERY).is_some()
+    }
+
+    /// Whether a batch may go to the shaper; one alone always may.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let waiting = self.inbox_bytes.load(Relaxed);
+        waiting == 0 || waiting.saturating_add(bytes) <= INBOX_BYTES_MAX
     }
 
     /// An empty batch, one that was given back if possible.

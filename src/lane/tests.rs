@@ -8,6 +8,7 @@ use protocols::{Batch as Points, Measure, Number, Point, Skip};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -301,6 +302,38 @@ async fn a_flood_of_names_never_costs_a_known_series() {
     assert!(known.clone().all(|line| line.ends_with("count=300 rate=300")), "{lines:?}");
     assert_eq!(known.count(), 5);
     assert!(dropped(&book, "series_limit") >= 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inbox_is_full_by_bytes_as_well() {
+    let bench = Bench::new(settings("stdout", ""), |_| {});
+    let one = |points: &mut Points| reading(points, "r", 1, None);
+    bench.state.inbox_bytes.store(INBOX_BYTES_MAX, Relaxed);
+    assert!(bench.lane.behind());
+    bench.send(0, one);
+    bench.state.inbox_bytes.store(0, Relaxed);
+    assert!(!bench.lane.behind());
+    bench.send(0, one);
+    let state = Arc::clone(&bench.state);
+    assert!(state.inbox_bytes.load(Relaxed) > 0);
+    assert_eq!(dropped(&bench.book(), "inbox_full"), 1);
+    assert_eq!(bench.end().await.len(), 1);
+    assert_eq!(state.inbox_bytes.load(Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_worked_on_holds_up_neither_others_nor_a_stop() {
+    let mut bench = Bench::new(settings("stdout", ""), |_| {});
+    bench.send(0, |points| (0..5000).for_each(|n| reading(points, "r", n, None)));
+    let book = bench.book();
+    while book.open.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!((1..5000).contains(&book.inbox.get()), "{}", book.inbox.get());
+    balanced(&book);
+    assert_eq!(bench.running.abandon().await, 5000);
+    assert_eq!(book.held(), 0);
+    balanced(&book);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,9 +4,10 @@
 //! which nobody else wants but the shaper at the window's edge. The shaper swaps each shard
 //! for an empty one, merges what it took, and turns it into rows at its leisure.
 //!
-//! Limits: `max_series` places (see [`super::roster`]), and [`BYTES_MAX`] for the open window's
-//! names, tags, samples, set members and gauge shifts; beside these a series costs about 150
-//! bytes. Closing a window of a million series costs its thread some tenths
+//! Limits: `max_series` places (see [`super::roster`]), [`BYTES_MAX`] for the open window's
+//! names, tags, samples, set members and gauge shifts, and as much for the names and tags of
+//! what outlives it (beyond that, no new series gets a place); beside these a series costs
+//! about 150 bytes. Closing a window of a million series costs its thread some tenths
 //! of a second; receiving goes on meanwhile.
 
 use super::aggregate::{Aggregate, Trail};
@@ -26,6 +27,8 @@ pub(super) struct Windows {
     shards: Vec<Mutex<Shard>>,
     roster: Mutex<Roster>,
     bytes: AtomicUsize,
+    /// Names and tags of what outlives the windows.
+    kept: AtomicUsize,
     turns: AtomicU64,
     keeper: Mutex<Keeper>,
     book: Arc<BackendBook>,
@@ -82,6 +85,7 @@ impl Windows {
             shards: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
             roster: Mutex::default(),
             bytes: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
             turns: AtomicU64::new(1),
             keeper: Mutex::default(),
             book,
@@ -142,6 +146,8 @@ impl Windows {
     }
 
     fn admit(&self, series: u64, places: u64) -> bool {
+        // What is kept has its place; when its names fill the memory, nothing new gets one.
+        let places = if self.kept.load(Relaxed) < BYTES_MAX { places } else { 0 };
         let mut roster = lock(&self.roster);
         let admitted = roster.admit(series, places);
         self.book.series.set(roster.len());
@@ -267,6 +273,7 @@ impl Windows {
             let mut roster = lock(&self.roster);
             lost.iter().for_each(|(series, _)| roster.let_go(series.hash));
         }
+        self.kept.store(keeper.idle.key_bytes(), Relaxed);
         self.book.series.set(lock(&self.roster).len());
     }
 }
@@ -362,3 +369,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Names, samples, members and gauge shifts of one backend's open window: about 30 million
 /// samples, or a million series with names and tags of 150 bytes and ten samples each.
 const BYTES_MAX: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Span;
+    use protocols::Tags;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn when_kept_names_fill_the_memory_only_known_series_have_places() {
+        let windows = Arc::new(Windows::new(1, Arc::default()));
+        windows.align(UnixNanos(0), SECOND);
+        let take = |name| {
+            let series = Series { hash: 7, kind: Kind::Gauge, name, tags: Tags::EMPTY };
+            let series = Series { hash: series.hash + name.len() as u64, ..series };
+            let mut shard = windows.shard(0).unwrap();
+            windows.take(&mut shard, &series, &Measure::Gauge(1.0), 1, 100)
+        };
+        let at_once = ExpireAfter::After(Span::secs(0));
+        let keeping = Expire::default();
+        let forgetting = Expire { gauge: at_once, ..keeping };
+        let close = |second, expire| drop(windows.close(UnixNanos(second * SECOND), expire));
+
+        assert_eq!(take("kept"), Taken::In);
+        close(1, &keeping);
+        assert!(windows.kept.load(Relaxed) >= "kept".len());
+        windows.kept.store(BYTES_MAX, Relaxed);
+        assert_eq!([take("kept"), take("stranger")], [Taken::In, Taken::NoPlace]);
+        close(2, &keeping);
+        assert_eq!(take("stranger"), Taken::In, "the names are counted anew at each edge");
+        close(3, &forgetting);
+        close(9, &forgetting);
+        assert_eq!(windows.kept.load(Relaxed), 0);
+    }
+}

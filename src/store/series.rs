@@ -7,30 +7,38 @@ use rusqlite::{Connection, OptionalExtension};
 
 /// The ids of series met lately, so that a known series costs no query.
 #[derive(Debug, Default)]
-pub(super) struct SeriesIds(HashMap<(String, String), i64>);
+pub(super) struct SeriesIds {
+    ids: HashMap<(String, String), i64>,
+    /// What their names and tags come to.
+    pub(super) bytes: usize,
+}
 
 impl SeriesIds {
     /// The id of a row's series, which is added to the table if it is new.
     pub(super) fn id(&mut self, db: &Connection, row: &Row) -> Result<i64, Error> {
-        if let Some(id) = self.0.get(&Key(&row.name, &row.tags)) {
+        if let Some(id) = self.ids.get(&Key(&row.name, &row.tags)) {
             return Ok(*id);
         }
         let id = find_or_add(db, row)?;
-        if self.0.len() >= IDS_MAX {
-            self.0.clear();
+        if self.ids.len() >= IDS_MAX || self.bytes >= BYTES_MAX {
+            self.clear();
         }
-        self.0.insert((row.name.clone(), row.tags.clone()), id);
+        self.bytes += row.name.len() + row.tags.len();
+        self.ids.insert((row.name.clone(), row.tags.clone()), id);
         Ok(id)
     }
 
     /// Forgets one series that has left the table.
     pub(super) fn forget(&mut self, name: &str, tags: &str) {
-        self.0.remove(&Key(name, tags));
+        if self.ids.remove(&Key(name, tags)).is_some() {
+            self.bytes -= name.len() + tags.len();
+        }
     }
 
     /// Forgets all, after a transaction that may have made some was rolled back.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.ids.clear();
+        self.bytes = 0;
     }
 }
 
@@ -57,3 +65,6 @@ impl hashbrown::Equivalent<(String, String)> for Key<'_> {
 
 /// About 20 MiB of names and tags of usual length.
 const IDS_MAX: usize = 100_000;
+
+/// The same where names and tags are as long as senders like.
+pub(super) const BYTES_MAX: usize = 64 << 20;

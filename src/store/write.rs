@@ -6,7 +6,8 @@ use super::sweep::{self, Swept};
 use super::{Error, Limits, schema};
 use protocols::{Batch, UnixNanos};
 use rusqlite::{Connection, TransactionBehavior, params};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// The one who writes. Every method blocks.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub struct Written {
 #[derive(Debug)]
 struct Open {
     db: Connection,
+    file: Option<Identity>,
     series: SeriesIds,
     /// Changes when somebody else has written, who may have taken series away.
     version: i64,
@@ -82,7 +84,7 @@ impl Writer {
         &mut self,
         act: impl FnOnce(&mut Open) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut open = match self.open.take() {
+        let mut open = match self.open.take().filter(|open| self.is_in_place(open)) {
             Some(open) => open,
             None => self.open_or_begin_anew()?,
         };
@@ -110,7 +112,18 @@ impl Writer {
             }
             other => other?,
         };
-        Ok(Open { db, series: SeriesIds::default(), version: 0, scratch: Batch::new() })
+        let file = identity(&super::path(&self.data_dir));
+        Ok(Open { db, file, series: SeriesIds::default(), version: 0, scratch: Batch::new() })
+    }
+
+    /// Whether the open file is the one that readers find. One that was taken away takes
+    /// points in without complaint, and they are gone when it is closed.
+    fn is_in_place(&self, open: &Open) -> bool {
+        let in_place = identity(&super::path(&self.data_dir)) == open.file;
+        if !in_place {
+            tracing::error!("the store's file was taken away under way; a new one is begun");
+        }
+        in_place
     }
 
     fn set_aside(&self, error: &Error) -> Result<(), Error> {
@@ -126,7 +139,7 @@ impl Writer {
 
 impl Open {
     fn write(&mut self, body: &[u8], born: UnixNanos, now: UnixNanos) -> Result<Written, Error> {
-        let Self { db, series, version, scratch } = self;
+        let Self { db, series, version, scratch, .. } = self;
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found = transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
         if std::mem::replace(version, found) != found {
@@ -144,6 +157,13 @@ impl Open {
         transaction.commit()?;
         Ok(written)
     }
+}
+
+/// Device and number of a file, whatever it is called.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 impl Written {
@@ -266,6 +286,35 @@ mod tests {
         assert_eq!(rows(dir.path()), before);
         let times: Vec<_> = before.iter().map(|(name, time, _)| (name.as_str(), *time)).collect();
         assert_eq!(times, [("a", 1), ("a", 2), ("b", 1)]);
+    }
+
+    #[test]
+    fn remembered_names_are_counted_until_they_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(dir.path(), LIMITS);
+        let bytes = |writer: &Writer| writer.open.as_ref().unwrap().series.bytes;
+        let body = [line("a", 1, 1.0), line("bb", 1, 1.0), line("a", 2, 1.0)].concat();
+        writer.write(body.as_bytes(), NOW, NOW).unwrap();
+        assert_eq!(bytes(&writer), "a".len() + "bb".len() + 2 * "{}".len());
+        writer.open.as_mut().unwrap().series.bytes = super::super::series::BYTES_MAX;
+        writer.write(line("c", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        assert_eq!(bytes(&writer), "c".len() + "{}".len(), "too much was forgotten");
+        let later = UnixNanos(NOW.0 + 2 * crate::clock::nanos(LIMITS.retention));
+        writer.sweep(later).unwrap();
+        assert_eq!(bytes(&writer), 0);
+    }
+
+    #[test]
+    fn a_file_that_was_taken_away_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("data");
+        let mut writer = Writer::new(&data_dir, LIMITS);
+        writer.write(line("a", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        fs::remove_dir_all(&data_dir).unwrap();
+        writer.write(line("b", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        writer.write(line("c", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        let names: Vec<_> = rows(&data_dir).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["b", "c"]);
     }
 
     #[test]

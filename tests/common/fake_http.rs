@@ -48,7 +48,15 @@ pub struct Answer {
 
 #[derive(Debug, Clone)]
 enum Act {
-    Reply { status: u16, headers: Vec<(String, String)>, body: String },
+    Reply {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: String,
+    },
+    /// A reply whose body goes on for as long as the client reads it.
+    Endless {
+        status: u16,
+    },
     Hang,
     Reset,
 }
@@ -79,6 +87,14 @@ impl Answer {
 
     fn act(act: Act) -> Answer {
         Answer { after: Duration::ZERO, act, last: false }
+    }
+
+    /// The same status, with a body that never ends.
+    pub fn endless_body(self) -> Answer {
+        match self.act {
+            Act::Reply { status, .. } => Answer { act: Act::Endless { status }, ..self },
+            _ => self,
+        }
     }
 
     /// The same, and the connection is closed after it, unannounced.
@@ -191,6 +207,7 @@ async fn converse(mut stream: BufReader<TcpStream>, state: Arc<Mutex<State>>) {
                     return;
                 }
             }
+            Act::Endless { status } => return go_on(&mut stream, status).await,
             Act::Hang => std::future::pending().await,
             Act::Reset => return reset(stream.into_inner()),
         }
@@ -246,6 +263,15 @@ fn render(status: u16, headers: &[(String, String)], body: &str) -> String {
         reply.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     reply + "\r\n" + body
+}
+
+async fn go_on(stream: &mut BufReader<TcpStream>, status: u16) {
+    let head = format!("HTTP/1.1 {status} Scripted\r\ntransfer-encoding: chunked\r\n\r\n");
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+    let mut sent = stream.write_all(head.as_bytes()).await;
+    while sent.is_ok() {
+        sent = stream.write_all(chunk.as_bytes()).await;
+    }
 }
 
 /// Closes a connection so that the peer sees a reset, not an end.

@@ -46,7 +46,7 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
     let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
     let options = web.grammar.read_options(web.times(), precision);
-    Ok(body::digest(bytes.len(), || {
+    let digest = || {
         let mut report = Report::default();
         parse_body(&bytes, &options, &mut intake.batch, |refused| {
             web.refuse(refused.reason.label(), 1, refused.line, Who(peer));
@@ -55,7 +55,8 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
         let answer = report.answer(intake.batch.len());
         intake.submit();
         answer
-    }))
+    };
+    Ok(body::digest(bytes.len(), &web.bodies, digest).await)
 }
 
 /// A unit that nobody knows refuses the request: with another, its points would lie in 1970.
@@ -88,11 +89,10 @@ async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
     let by_query = request.uri().query().unwrap_or("").to_owned();
     let by_form = match *request.method() {
         Method::POST => body::read(request, web).await?,
-        _ => axum::body::Bytes::new(),
+        _ => body::Whole::default(),
     };
-    let pairs = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")].map(query::pairs);
-    let mut pairs = pairs.into_iter().flatten().flatten();
-    Ok(pairs.find(|(key, _)| key == "q").map_or_else(String::new, |(_, text)| text))
+    let texts = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")];
+    Ok(texts.into_iter().find_map(|text| query::text(text, "q")).unwrap_or_default())
 }
 
 fn creates_database(text: &str) -> bool {

@@ -52,7 +52,8 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
     let flags = Flags::of(request.uri().query().unwrap_or(""));
     let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
-    Ok(body::digest(bytes.len(), || put_all(&bytes, &flags, &mut intake, peer)))
+    let put = || put_all(&bytes, &flags, &mut intake, peer);
+    Ok(body::digest(bytes.len(), &web.bodies, put).await)
 }
 
 fn put_all(bytes: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {

@@ -44,7 +44,7 @@ async fn take_points(
     let form = form(request.headers())?;
     let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
-    body::digest(bytes.len(), || {
+    let digest = || {
         let parsed = match form {
             Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
             Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
@@ -54,7 +54,8 @@ async fn take_points(
         count(&outcome.refusals, web, peer);
         intake.submit();
         Ok(outcome.answer(details))
-    })
+    };
+    body::digest(bytes.len(), &web.bodies, digest).await
 }
 
 async fn point(State(web): State<Web>, request: Request) -> Response {

@@ -15,6 +15,11 @@ pub(super) fn value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     })
 }
 
+/// The value of `name`, decoded; `None` as well when it is not UTF-8.
+pub(super) fn text(query: &str, name: &str) -> Option<String> {
+    value(query, name).and_then(decode_form)
+}
+
 /// All pairs, decoded; `None` when one is not UTF-8.
 pub(super) fn pairs(query: &str) -> Option<Vec<(String, String)>> {
     query
@@ -53,6 +58,8 @@ mod tests {
             assert_eq!(has(query, "details"), expected, "{query}");
         }
         assert_eq!(value("a=1&b=2", "b"), Some("2"));
+        assert_eq!(text("a=%ff&b=x+%79", "b").as_deref(), Some("x y"));
+        assert_eq!(text("a=%ff", "a"), None);
     }
 
     #[test]
