@@ -34,6 +34,7 @@ pub mod explain;
 
 pub mod log;
 pub mod log_limit;
+pub mod notify;
 pub mod query;
 pub mod run;
 pub mod send;

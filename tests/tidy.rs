@@ -17,6 +17,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("books", ""),
     ("log", ""),
     ("log_limit", ""),
+    ("notify", ""),
     // The way of a point: in, through the table, into a lane, out.
     ("net", "units"),
     ("ingest", "books clock log_limit net route units"),
@@ -33,8 +34,11 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("plan", "admin backend config ingest lane route units"),
     // What ties it together.
     ("explain", "config ingest lane plan route store"),
-    ("app", "admin backend books clock config explain ingest lane net plan route telemetry units"),
-    ("run", "app clock config log plan"),
+    (
+        "app",
+        "admin backend books clock config explain ingest lane net notify plan route telemetry units",
+    ),
+    ("run", "app clock config log net notify plan"),
     ("send", "clock"),
     ("cli", "clock config explain log plan query run send"),
 ];
