@@ -8,8 +8,9 @@
 //! | a stop begins | `STOPPING=1` |
 //! | twice in each `WATCHDOG_USEC` | `WATCHDOG=1` |
 //!
-//! With each but the last goes a `STATUS=` for people. Without a manager nothing is said, and
-//! a manager that cannot be told is warned about and not waited for.
+//! With each but the last goes a `STATUS=` for people. Without a manager nothing is said. One
+//! that does not listen is waited for half a second, and not at all with `WATCHDOG=1`: it has
+//! not yet read those before.
 
 use nix::time::{ClockId, clock_gettime};
 use std::env;
@@ -25,8 +26,15 @@ use tracing::warn;
 /// The way to the service manager, if there is one.
 #[derive(Debug, Default)]
 pub struct Notify {
-    to: Option<(UnixDatagram, SocketAddr)>,
+    to: Option<Manager>,
     beat: Option<Beat>,
+}
+
+#[derive(Debug)]
+struct Manager {
+    address: SocketAddr,
+    patient: UnixDatagram,
+    hasty: UnixDatagram,
 }
 
 #[derive(Debug)]
@@ -38,7 +46,7 @@ struct Beat {
 impl Notify {
     /// As the environment says.
     pub fn from_environment() -> Self {
-        let to = env::var_os("NOTIFY_SOCKET").and_then(|name| match open(&name) {
+        let to = env::var_os("NOTIFY_SOCKET").and_then(|name| match Manager::at(&name) {
             Ok(to) => Some(to),
             Err(error) => {
                 warn!(%error, socket = %name.display(), "the service manager cannot be told");
@@ -75,27 +83,48 @@ impl Notify {
         let Some(beat) = &mut self.beat else { return std::future::pending().await };
         sleep_until(beat.next).await;
         beat.next = Instant::now() + beat.every;
-        self.tell("WATCHDOG=1");
+        if let Some(to) = &self.to {
+            to.remind("WATCHDOG=1");
+        }
     }
 
     fn tell(&self, what: &str) {
-        let Some((socket, to)) = &self.to else { return };
-        if let Err(error) = socket.send_to_addr(what.as_bytes(), to) {
-            warn!(%error, what, "the service manager was not told");
+        if let Some(to) = &self.to {
+            to.tell(what);
         }
+    }
+}
+
+impl Manager {
+    fn at(name: &OsStr) -> io::Result<Self> {
+        let address = address(name)?;
+        let [patient, hasty] = [UnixDatagram::unbound()?, UnixDatagram::unbound()?];
+        patient.set_write_timeout(Some(PATIENCE))?;
+        hasty.set_nonblocking(true)?;
+        Ok(Self { address, patient, hasty })
+    }
+
+    fn tell(&self, what: &str) {
+        warn_of(what, self.patient.send_to_addr(what.as_bytes(), &self.address));
+    }
+
+    fn remind(&self, what: &str) {
+        match self.hasty.send_to_addr(what.as_bytes(), &self.address) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            told => warn_of(what, told),
+        }
+    }
+}
+
+fn warn_of(what: &str, told: io::Result<usize>) {
+    if let Err(error) = told {
+        warn!(%error, what, "the service manager was not told");
     }
 }
 
 /// A line of its own, whatever stands in it.
 fn said(status: &str) -> String {
     format!("STATUS={}", status.replace(['\n', '\r'], "; "))
-}
-
-fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
-    let to = address(name)?;
-    let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    Ok((socket, to))
 }
 
 /// A path, or after an `@` a name that stands in no file system.
@@ -136,6 +165,19 @@ mod tests {
         check(None, Some("7"), None);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_manager_that_reads_nothing_is_not_waited_for() {
+        let name = OsString::from(format!("@pointsman-test-{}", std::process::id()));
+        let _manager = UnixDatagram::bind_addr(&address(&name).unwrap()).unwrap();
+        let beat = Beat { every: Duration::from_secs(1), next: Instant::now() };
+        let mut notify = Notify { to: Some(Manager::at(&name).unwrap()), beat: Some(beat) };
+        let began = std::time::Instant::now();
+        for _ in 0..2000 {
+            notify.beat().await;
+        }
+        assert!(began.elapsed() < 20 * PATIENCE);
+    }
+
     #[test]
     fn a_status_is_one_line() {
         assert_eq!(said("a\nREADY=1"), "STATUS=a; READY=1");
@@ -150,7 +192,7 @@ mod tests {
         for place in [path, name] {
             let manager = UnixDatagram::bind_addr(&address(&place).unwrap()).unwrap();
             let beat = Beat { every: Duration::from_secs(1), next: Instant::now() };
-            let mut notify = Notify { to: Some(open(&place).unwrap()), beat: Some(beat) };
+            let mut notify = Notify { to: Some(Manager::at(&place).unwrap()), beat: Some(beat) };
             let began = Instant::now();
             notify.ready("up");
             notify.beat().await;
