@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -25,6 +25,8 @@ use common::{Daemon, Ended, eventually, with_output_in};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use pointsman::config::Inputs;
+use pointsman::plan::Plan;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -163,6 +165,24 @@ async fn notify_hears_of_ready_reload_watchdog_and_stop() {
     heard.until("STOPPING=1").await;
 }
 
+#[test]
+fn activation_as_packaged_hands_in_what_the_configuration_wants() {
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd");
+    let unit = fs::read_to_string(packaged.join("pointsman.socket")).unwrap();
+    let address = |line: &str| match line.split_once('=')? {
+        ("ListenDatagram", place) => Some(format!("udp://{place}")),
+        ("ListenStream", place) => Some(format!("tcp://{place}")),
+        _ => None,
+    };
+    let handed_in: BTreeSet<_> = unit.lines().filter_map(address).collect();
+    let files = vec![packaged.join("pointsman.toml")];
+    let planned = Plan::load(&Inputs { files, ..Inputs::default() }).unwrap();
+    assert_eq!(planned.warnings.lines(), [""; 0]);
+    let listeners = planned.plan.listeners.into_values();
+    let wanted: BTreeSet<_> = listeners.flat_map(|listener| listener.bind).collect();
+    assert_eq!(handed_in, wanted);
+}
+
 /// What the service manager is to the binary.
 struct Manager {
     udp: UdpSocket,
@@ -260,10 +280,7 @@ impl Manager {
 
     fn udp_sender(&self) -> impl FnMut(u64) -> bool + Send + use<> {
         let (client, to) = (self.client.try_clone().unwrap(), self.udp_address());
-        move |number| {
-            thread::sleep(PACE);
-            client.send_to(format!("udp:{number}|g").as_bytes(), to).is_ok()
-        }
+        move |number| client.send_to(format!("udp:{number}|g").as_bytes(), to).is_ok()
     }
 
     /// Waits when nobody reads, so what is sent is never lost on the way.
@@ -271,17 +288,13 @@ impl Manager {
         let client = UnixDatagram::unbound().unwrap();
         client.connect(self.file("gram")).unwrap();
         client.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        move |number| {
-            thread::sleep(PACE);
-            client.send(format!("gram:{number}|g").as_bytes()).is_ok()
-        }
+        move |number| client.send(format!("gram:{number}|g").as_bytes()).is_ok()
     }
 
     /// As [`Manager::http_sender`], by the file.
     fn stream_sender(&self) -> impl FnMut(u64) -> bool + Send + use<> {
         let path = self.file("stream");
         move |number| {
-            thread::sleep(PACE);
             let stream = UnixStream::connect(&path).expect("somebody always listens");
             stream.set_read_timeout(Some(ANSWER)).unwrap();
             is_answered(stream, &format!("{{\"name\":\"stream\",\"value\":{number}}}"))
@@ -292,7 +305,6 @@ impl Manager {
     fn http_sender(&self) -> impl FnMut(u64) -> bool + Send + use<> {
         let address = self.http.local_addr().unwrap();
         move |number| {
-            thread::sleep(PACE);
             let stream = TcpStream::connect(address).expect("somebody always listens");
             stream.set_read_timeout(Some(ANSWER)).unwrap();
             is_answered(stream, &format!("{{\"name\":\"http\",\"value\":{number}}}"))
@@ -317,12 +329,15 @@ struct Sender {
 }
 
 impl Sender {
+    // It hopes for nothing: so many a second, in a thread of its own.
+    #[allow(clippy::disallowed_methods)]
     fn start(name: &'static str, mut send: impl FnMut(u64) -> bool + Send + 'static) -> Sender {
         let enough = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&enough);
         let thread = thread::spawn(move || {
             let mut sent = Vec::new();
             while !told.load(Ordering::Relaxed) {
+                thread::sleep(PACE);
                 let number = sent.len() as u64;
                 if send(number) {
                     sent.push(number);
