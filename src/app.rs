@@ -14,6 +14,8 @@ pub use banner::banner;
 
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::net::HandedIn;
+use crate::notify::Notify;
 use crate::plan::Plan;
 use crate::route::{Table, Tables};
 use admin::{Admin, Shown};
@@ -34,6 +36,15 @@ pub type Loader = Box<dyn Fn() -> Result<Plan, String> + Send + Sync>;
 /// A wish to reload, and the place for its answer.
 pub type Wish = oneshot::Sender<Result<String, String>>;
 
+/// What whoever started this process has given it; by default, nothing.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// Sockets that are bound already.
+    pub sockets: Vec<HandedIn>,
+    /// Who wants to hear how it goes.
+    pub notify: Notify,
+}
+
 /// A running gateway.
 pub struct App {
     plan: Plan,
@@ -46,6 +57,7 @@ pub struct App {
     admin: Admin,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
+    notify: Notify,
     wish: mpsc::Sender<Wish>,
     wishes: mpsc::Receiver<Wish>,
 }
@@ -63,7 +75,12 @@ impl App {
     /// # Errors
     ///
     /// A sentence for people: a port in use, a backend that cannot be built.
-    pub async fn start(plan: Plan, load: Loader, clock: Clock) -> Result<Self, String> {
+    pub async fn start(
+        plan: Plan,
+        load: Loader,
+        clock: Clock,
+        given: Given,
+    ) -> Result<Self, String> {
         let (wish, wishes) = mpsc::channel(1);
         let books = Arc::new(Books::default());
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
@@ -81,13 +98,15 @@ impl App {
             clock,
             tables: Tables::default(),
             lanes: Lanes::default(),
-            listeners: Listeners::default(),
+            listeners: Listeners::with(given.sockets),
             shown,
+            notify: given.notify,
             wish,
             wishes,
         };
         app.apply(plan).await?;
         info!("ready");
+        app.notify.ready(&app.status());
         Ok(app)
     }
 
@@ -117,6 +136,8 @@ impl App {
         loop {
             tokio::select! {
                 () = &mut shutdown => return self.stop().await,
+                // Here and in no task of its own, so that it fails when this loop does.
+                () = self.notify.beat() => {}
                 Some(answer) = self.wishes.recv() => {
                     let outcome = self.reload().await;
                     // Whoever asked may have gone; it was logged in any case.
@@ -127,6 +148,7 @@ impl App {
     }
 
     async fn reload(&mut self) -> Result<String, String> {
+        self.notify.reloading();
         let outcome = match (self.load)() {
             Ok(plan) => self.apply(plan).await,
             Err(report) => Err(report),
@@ -135,10 +157,12 @@ impl App {
             Ok(summary) => {
                 self.books.reloads.add(1);
                 info!("reloaded: {summary}");
+                self.notify.ready(&self.status());
             }
             Err(problem) => {
                 self.books.reloads_failed.add(1);
                 error!("the reload changed nothing: {problem}");
+                self.notify.ready(&format!("the reload changed nothing: {problem}"));
             }
         }
         outcome
@@ -180,9 +204,31 @@ impl App {
         }
     }
 
+    /// What there is, in a line.
+    fn status(&self) -> String {
+        let Plan { listeners, backends, routes, .. } = &self.plan;
+        let counts = (listeners.len(), routes.len(), backends.len());
+        format!("{} listeners, {} routes, {} backends", counts.0, counts.1, counts.2)
+    }
+
+    /// Ends, and shows all the while that it is not stuck: a grace may be long.
     async fn stop(mut self) -> Farewell {
+        let mut notify = std::mem::take(&mut self.notify);
+        let grace = self.plan.grace.as_secs_f64();
+        info!(grace_seconds = grace, "stopping");
+        notify.stopping(&format!("delivering what is held, for at most {grace} s"));
+        let end = self.end();
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                farewell = &mut end => return farewell,
+                () = notify.beat() => {}
+            }
+        }
+    }
+
+    async fn end(mut self) -> Farewell {
         let grace = self.plan.grace;
-        info!(grace_seconds = grace.as_secs_f64(), "stopping");
         // Whoever wishes a reload now learns that it is too late.
         drop(self.wishes);
         let began = Instant::now();
@@ -258,7 +304,7 @@ mod tests {
     async fn start(plan: Plan) -> App {
         let clock = Clock::starting_at(UnixNanos::from_secs(1_700_000_000));
         let load = Box::new(|| Err("nothing to load".to_owned()));
-        App::start(plan, load, clock).await.unwrap()
+        App::start(plan, load, clock, Given::default()).await.unwrap()
     }
 
     #[tokio::test]

@@ -99,7 +99,7 @@ fn start(context: &Context, bound: Bound) -> io::Result<()> {
         }
         (socket @ (Socket::Tcp(_) | Socket::Unix(_)), _) => {
             if let Some(acceptor) = Acceptor::new(socket)? {
-                context.run(stream::run(acceptor, context.clone()));
+                context.run(stream::run(acceptor, bound.handed_in, context.clone()));
             }
         }
         (Socket::Udp(..) | Socket::Unixgram(_), protocol) => {

@@ -40,6 +40,7 @@ pub mod clock;
 pub mod log;
 pub mod log_limit;
 pub mod mistake;
+pub mod notify;
 pub mod origin;
 pub mod pattern;
 pub mod units;

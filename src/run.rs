@@ -4,10 +4,12 @@
 //! installed before the configuration is read, and from the first line of `main` until then
 //! hangups are held back, so that an early one is kept and not deadly.
 
-use crate::app::{App, Loader, Wish, banner};
+use crate::app::{App, Given, Loader, Wish, banner};
 use crate::clock::Clock;
 use crate::config::Inputs;
 use crate::log;
+use crate::net::HandedIn;
+use crate::notify::Notify;
 use crate::plan::{Plan, Planned};
 use nix::sys::signal::{SigSet, Signal as Number};
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ pub fn run(
     format: log::Format,
     bad: impl Fn(&crate::config::Report) -> ExitCode,
 ) -> ExitCode {
+    // Before there are threads, which the environment must not change under.
+    let given = Given { sockets: HandedIn::from_environment(), notify: Notify::from_environment() };
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(problem) => return failed(&problem.to_string()),
@@ -48,7 +52,7 @@ pub fn run(
         };
         release_hangups();
         match Plan::load(inputs) {
-            Ok(planned) => serve(planned, inputs.clone(), format, signals).await,
+            Ok(planned) => serve(planned, inputs.clone(), format, signals, given).await,
             Err(report) => bad(&report),
         }
     });
@@ -62,12 +66,13 @@ async fn serve(
     inputs: Inputs,
     format: log::Format,
     signals: Signals,
+    given: Given,
 ) -> ExitCode {
     let Planned { plan, warnings } = planned;
     for warning in warnings.lines() {
         warn!("{warning}");
     }
-    let app = match App::start(plan.clone(), loader(inputs), Clock::System).await {
+    let app = match App::start(plan.clone(), loader(inputs), Clock::System, given).await {
         Ok(app) => app,
         Err(problem) => return failed(&problem),
     };

@@ -51,9 +51,13 @@ impl Span {
             }
         };
         let secs = number.ok_or_else(|| format!("`{text}` has no number before its unit"))?;
-        Duration::try_from_secs_f64(secs * scale)
+        let span = Duration::try_from_secs_f64(secs * scale)
             .map(Self)
-            .map_err(|error| format!("`{text}`: {error}"))
+            .map_err(|error| format!("`{text}`: {error}"))?;
+        if span > LONGEST {
+            return Err(format!("`{text}` is longer than a hundred years"));
+        }
+        Ok(span)
     }
 }
 
@@ -162,18 +166,26 @@ fn split(text: &str) -> (Option<f64>, &str) {
     (number.trim().parse().ok().filter(|n: &f64| *n >= 0.0), unit)
 }
 
+/// As good as for ever; what is much longer, no clock can be moved on by.
+const LONGEST: Span = Span::secs(36_500 * 86_400);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn durations() {
-        for (text, millis) in
-            [("10s", 10_000), ("0s", 0), ("1.5h", 5_400_000), ("250 ms", 250), ("7d", 604_800_000)]
-        {
+        for (text, millis) in [
+            ("10s", 10_000),
+            ("0s", 0),
+            ("1.5h", 5_400_000),
+            ("250 ms", 250),
+            ("7d", 604_800_000),
+            ("36500d", 3_153_600_000_000),
+        ] {
             assert_eq!(Span::parse(text), Ok(Span::millis(millis)), "{text}");
         }
-        for text in ["10", "s", "-1s", "10 parsecs", "1e999d", ""] {
+        for text in ["10", "s", "-1s", "10 parsecs", "1e999d", "36501d", "1e14d", ""] {
             assert!(Span::parse(text).is_err(), "{text}");
         }
     }

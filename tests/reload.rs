@@ -112,7 +112,8 @@ async fn reload_same_port_with_another_transport() {
     let config = |bind: &str| {
         format!("{ADMIN}[listeners.statsd]\nprotocol = 'statsd'\nbind = ['{bind}']\n{BLACKHOLE}")
     };
-    let mut gateway = Gateway::start(&config("udp://127.0.0.1:0")).await;
+    // An address of its own: a port that is free for UDP on 127.0.0.1 may be some client's for TCP.
+    let mut gateway = Gateway::start(&config("udp://127.77.0.2:0")).await;
     let address = gateway.addr("statsd", "udp");
     send(address, "a:1|c").await;
     received(&gateway, "statsd", 1).await;

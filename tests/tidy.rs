@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("log", ""),
     ("log_limit", ""),
     ("mistake", ""),
+    ("notify", ""),
     ("origin", ""),
     ("pattern", ""),
     ("when", "clock units"),
@@ -40,9 +41,9 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("explain", "config ingest lane origin plan route when"),
     (
         "app",
-        "admin backend books clock config explain ingest lane net origin plan route telemetry units",
+        "admin backend books clock config explain ingest lane net notify origin plan route telemetry units",
     ),
-    ("run", "app clock config log plan"),
+    ("run", "app clock config log net notify plan"),
     ("send", "clock"),
     ("cli", "clock config explain log plan query run send"),
 ];

@@ -3,7 +3,7 @@
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::ingest::{self, Listener};
-use crate::net::{Bound, Sockets, Wanted};
+use crate::net::{Bound, HandedIn, Sockets, Wanted};
 use crate::origin::Origin;
 use crate::plan::Plan;
 use crate::route::{Router, Tables};
@@ -24,6 +24,11 @@ pub(super) struct Listeners {
 pub(super) struct Prepared(BTreeMap<String, Vec<Bound>>);
 
 impl Listeners {
+    /// None yet, and sockets for them that were handed in.
+    pub(super) fn with(sockets: Vec<HandedIn>) -> Self {
+        Self { sockets: Sockets::with(sockets), ..Self::default() }
+    }
+
     /// Binds what is not bound yet. When one address cannot be had, nothing has changed.
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<Prepared, String> {
         let wanted = wanted(plan)?;

@@ -14,18 +14,17 @@
 //! after the end of a burst no next one comes.
 
 use super::intake::{Context, Intake, Who};
-use crate::net::{Peer, Socket};
+use crate::net::{Peer, Socket, drops};
 use nix::cmsg_space;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrLike, SockaddrStorage, recvmmsg,
 };
 use protocols::statsd;
 use protocols::timestamp::TimeRange;
-use std::fs;
 use std::io::{self, IoSliceMut};
 use std::net::{self, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
-use std::os::unix::{self, fs::MetadataExt};
+use std::os::unix;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -47,8 +46,7 @@ pub(super) enum Datagrams {
 impl Datagrams {
     /// Takes a UDP socket into the runtime.
     pub(super) fn udp(socket: net::UdpSocket, lost: Arc<AtomicU32>) -> io::Result<Self> {
-        let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()));
-        let inode = inode.map_or(0, |found| found.ino());
+        let inode = drops::inode(&socket);
         Ok(Self::Udp { socket: UdpSocket::from_std(socket)?, inode, lost })
     }
 
@@ -104,10 +102,7 @@ impl Datagrams {
     /// Asks the kernel's table, which knows of losses that no later datagram has told.
     fn ask_table(&self, context: &Context) {
         let Self::Udp { inode, .. } = self else { return };
-        let tables = ["/proc/self/net/udp", "/proc/self/net/udp6"];
-        let found =
-            tables.iter().find_map(|table| lost_in(&fs::read_to_string(table).ok()?, *inode));
-        if let Some(now) = found {
+        if let Some(now) = drops::of(*inode) {
             self.lost(now, context);
         }
     }
@@ -250,15 +245,6 @@ fn sender(address: SockaddrStorage) -> Option<Peer> {
     four.or_else(six).map(Peer::from)
 }
 
-/// The column `drops` of the row of a socket in `/proc/net/udp`.
-fn lost_in(table: &str, inode: u64) -> Option<u32> {
-    table.lines().skip(1).find_map(|row| {
-        let mut columns = row.split_ascii_whitespace();
-        let same = columns.nth(9)?.parse() == Ok(inode);
-        columns.nth(2)?.parse().ok().filter(|_| same)
-    })
-}
-
 /// Datagrams taken with one system call.
 const DATAGRAMS: usize = 64;
 
@@ -274,19 +260,3 @@ const LAST_ROUNDS: usize = 256;
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 const WARN_EVERY: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_the_kernel_is_read_by_inode() {
-        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n \
-            1203: 0100007F:1FBD 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0\n \
-            1204: 0100007F:1FBE 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0000000000000000 1234\n";
-        assert_eq!(lost_in(table, 4711), Some(0));
-        assert_eq!(lost_in(table, 4712), Some(1234));
-        assert_eq!(lost_in(table, 4713), None);
-        assert_eq!(lost_in("", 4712), None);
-    }
-}

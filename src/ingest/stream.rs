@@ -24,12 +24,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Accepts connections until the listener stops, those among them that are waiting by then.
-pub(super) async fn run(acceptor: Acceptor, context: Context) {
+/// Accepts connections until the listener stops, those among them that are waiting by then;
+/// at a socket that a successor will have (`handed_in`) they wait for that one.
+pub(super) async fn run(acceptor: Acceptor, handed_in: bool, context: Context) {
     let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
     loop {
         tokio::select! {
             biased; // The runtime's budget for one task keeps a crowd from going on for ever.
+            () = door.context.stop.cancelled(), if handed_in => break,
             accepted = acceptor.accept() => door.open(accepted).await,
             () = door.context.stop.cancelled() => break,
         }

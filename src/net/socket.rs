@@ -6,8 +6,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -67,6 +68,19 @@ impl Socket {
         Ok(Self::Unix(listener))
     }
 
+    /// Makes a socket that somebody else has bound behave as one of ours.
+    pub(super) fn adopt(&self) -> io::Result<()> {
+        match self {
+            Self::Udp(socket, _) => {
+                setsockopt(socket, sockopt::RxqOvfl, &1)?;
+                socket.set_nonblocking(true)
+            }
+            Self::Unixgram(socket) => socket.set_nonblocking(true),
+            Self::Tcp(listener) => listens(listener).and(listener.set_nonblocking(true)),
+            Self::Unix(listener) => listens(listener).and(listener.set_nonblocking(true)),
+        }
+    }
+
     /// Another descriptor of the same socket.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
@@ -106,6 +120,55 @@ impl Socket {
         }
     }
 
+    /// The file it is bound to.
+    pub(super) fn local_path(&self) -> Option<PathBuf> {
+        let address = match self {
+            Self::Unixgram(socket) => socket.local_addr().ok()?,
+            Self::Unix(listener) => listener.local_addr().ok()?,
+            Self::Udp(..) | Self::Tcp(_) => return None,
+        };
+        address.as_pathname().map(Path::to_owned)
+    }
+
+    /// How bytes come to it.
+    pub(super) const fn transport(&self) -> Transport {
+        match self {
+            Self::Udp(..) => Transport::Udp,
+            Self::Tcp(_) => Transport::Tcp,
+            Self::Unixgram(_) => Transport::Unixgram,
+            Self::Unix(_) => Transport::Unix,
+        }
+    }
+
+    /// Where it is bound, as a configuration writes it.
+    pub(super) fn name(&self) -> String {
+        let transport = self.transport();
+        match (self.local_address(), self.local_path()) {
+            (Some(address), _) => format!("{transport}://{address}"),
+            (None, Some(path)) => format!("{transport}://{}", path.display()),
+            (None, None) => format!("{transport}://"),
+        }
+    }
+
+    /// The bytes that its receive buffer holds, if datagrams wait there.
+    pub(super) fn buffer(&self) -> Option<usize> {
+        let socket = match self {
+            Self::Udp(socket, _) => SockRef::from(socket),
+            Self::Unixgram(socket) => SockRef::from(socket),
+            Self::Tcp(_) | Self::Unix(_) => return None,
+        };
+        // The kernel shows twice what it was asked for.
+        Some(socket.recv_buffer_size().ok()? / 2)
+    }
+
+    /// Datagrams that the kernel is known to have thrown away since the socket was made.
+    pub(super) fn lost(&self) -> Option<u32> {
+        match self {
+            Self::Udp(_, lost) => Some(lost.load(Relaxed)),
+            _ => None,
+        }
+    }
+
     /// Asks for a receive buffer, unless it has that size or holds no datagrams; answers what
     /// was asked for and what the kernel gave.
     pub(super) fn ask_buffer(&self, asked: Option<Size>) -> io::Result<Option<(usize, usize)>> {
@@ -135,6 +198,14 @@ impl Socket {
             Ok(_) => u64::from(delta),
             Err(_) => Self::lost_since(seen, now),
         }
+    }
+}
+
+/// A connection that somebody else has accepted is no socket to listen on.
+fn listens<S: AsFd>(listener: &S) -> io::Result<()> {
+    match SockRef::from(listener).is_listener()? {
+        true => Ok(()),
+        false => Err(io::Error::other("it is a connection, and nothing to accept others from")),
     }
 }
 

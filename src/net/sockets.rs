@@ -10,8 +10,13 @@
 //! program would share it. Only our own sockets are joined (`SO_REUSEPORT`, set afterwards):
 //! those of one address when `sockets` asks for several, and an old one that overlaps a new
 //! one (`0.0.0.0:8125` becoming `127.0.0.1:8125`) until it is let go.
+//!
+//! Sockets that were handed in ([`HandedIn`]) lie ready before anything is bound. Who wants
+//! exactly such an address gets that socket, and as many of them as were handed in: `sockets`
+//! adds none, since what waits in a socket of our own is lost when we end.
 
 use super::bind::{Spot, WithoutIpv6, spots};
+use super::handed_in::HandedIn;
 use super::socket::{Socket, lacks_ipv6};
 use super::socket_file::SocketFile;
 use crate::units::{Address, Size, Transport};
@@ -26,6 +31,8 @@ use tracing::info;
 #[derive(Debug, Default)]
 pub struct Sockets {
     held: BTreeMap<Key, Held>,
+    /// What was handed in and nobody has asked for yet.
+    ready: Vec<HandedIn>,
     /// What the last `bind_all` asked for; the rest goes at the next `let_go`.
     wanted: Vec<Key>,
 }
@@ -54,6 +61,8 @@ pub struct Bound {
     pub address: String,
     /// The socket, non-blocking.
     pub socket: Socket,
+    /// Whether somebody else has bound it, who will hand it to our successor, too.
+    pub handed_in: bool,
 }
 
 /// Why a listener cannot have an address.
@@ -77,6 +86,11 @@ impl Sockets {
         Self::default()
     }
 
+    /// A pool that these sockets lie ready in.
+    pub fn with(ready: Vec<HandedIn>) -> Self {
+        Self { ready, ..Self::default() }
+    }
+
     /// All the sockets that are wanted, in that order, old or new. Asks the resolver for
     /// hosts that are names, and waits for it.
     ///
@@ -84,13 +98,16 @@ impl Sockets {
     ///
     /// The first address that cannot be had; then the pool is unchanged.
     pub fn bind_all(&mut self, wanted: &[Wanted]) -> Result<Vec<Bound>, BindError> {
-        let mut round = Round { pool: &self.held, keys: Vec::new(), fresh: BTreeMap::new() };
+        let ready = self.ready.iter().map(Some).collect();
+        let mut round = Round { pool: &self.held, ready, keys: Vec::new(), fresh: BTreeMap::new() };
         let places = round.claim(wanted)?;
         let bound = places
             .into_iter()
             .map(|(want, key)| round.socket(want, &key).map_err(|error| want.error(error)))
             .collect::<Result<Vec<_>, _>>()?;
-        let Round { keys, fresh, .. } = round;
+        let Round { keys, fresh, ready, .. } = round;
+        let mut left = ready.iter().map(Option::is_some).collect::<Vec<_>>().into_iter();
+        self.ready.retain(|_| left.next().unwrap_or(false));
         self.held.extend(fresh);
         self.wanted = keys;
         Ok(bound.into_iter().flatten().collect())
@@ -98,18 +115,22 @@ impl Sockets {
 
     /// Lets no more datagrams come to what the last [`bind_all`](Self::bind_all) did not ask
     /// for. Where another socket shares the port they go there; what has come can be read to
-    /// the end before [`let_go`](Self::let_go).
+    /// the end before [`let_go`](Self::let_go). What was handed in still hears: it is not ours,
+    /// and a process after us may want what comes.
     pub fn turn_away(&self) {
         let leaving = self.held.iter().filter(|(key, _)| !self.wanted.contains(key));
-        leaving.filter_map(|(_, held)| held.socket.as_ref()).for_each(Socket::turn_away);
+        let ours = leaving.filter(|(_, held)| !held.handed_in);
+        ours.filter_map(|(_, held)| held.socket.as_ref()).for_each(Socket::turn_away);
     }
 
-    /// Closes what the last [`bind_all`](Self::bind_all) did not ask for. Descriptors that
-    /// listeners still have keep a socket open until they end too.
+    /// Closes what the last [`bind_all`](Self::bind_all) did not ask for, what was handed in
+    /// for nobody included. Descriptors that listeners still have keep a socket open until
+    /// they end too.
     pub fn let_go(&mut self) {
         let wanted = std::mem::take(&mut self.wanted);
         self.held.retain(|key, _| wanted.contains(key));
         self.wanted = wanted;
+        self.ready.drain(..).for_each(HandedIn::dismiss);
     }
 }
 
@@ -125,15 +146,19 @@ struct Key {
 
 #[derive(Debug)]
 struct Held {
-    /// `None`: this host has no IPv6, and the address can do without.
+    /// `None`: this host has no IPv6, and the address can do without; or all the sockets that
+    /// were handed in for the address are taken.
     socket: Option<Socket>,
     name: String,
+    handed_in: bool,
     _file: Option<SocketFile>,
 }
 
 /// One call of `bind_all`.
 struct Round<'a> {
     pool: &'a BTreeMap<Key, Held>,
+    /// What was handed in, each at its place until it is taken.
+    ready: Vec<Option<&'a HandedIn>>,
     keys: Vec<Key>,
     fresh: BTreeMap<Key, Held>,
 }
@@ -167,7 +192,7 @@ impl<'a> Round<'a> {
             return held.share(want);
         }
         let held = match want.address.path() {
-            Some(path) => Held::file(&want.address, path)?,
+            Some(path) => self.file(want, path)?,
             None => self.network(want, key)?,
         };
         let bound = held.share(want)?;
@@ -175,7 +200,15 @@ impl<'a> Round<'a> {
         Ok(bound)
     }
 
-    fn network(&self, want: &Wanted, key: &Key) -> io::Result<Held> {
+    fn file(&mut self, want: &Wanted, path: &Path) -> io::Result<Held> {
+        let transport = want.address.transport();
+        match self.take(|ready| ready.is_file(transport, path)) {
+            Some(ready) => Held::handed_in(ready),
+            None => Held::file(&want.address, path),
+        }
+    }
+
+    fn network(&mut self, want: &Wanted, key: &Key) -> io::Result<Held> {
         let spots = spots(&want.address)?;
         let spot = spots.get(key.spot).ok_or_else(|| io::Error::from(ErrorKind::NotFound))?;
         let spot = self.with_port(*spot, key);
@@ -184,7 +217,7 @@ impl<'a> Round<'a> {
                 WithoutIpv6::Fail => Err(error),
                 WithoutIpv6::Skip => {
                     info!(listener = %want.listener, address = %spot.address, "no IPv6 on this host");
-                    Ok(Held { socket: None, name: String::new(), _file: None })
+                    Ok(Held::nothing())
                 }
                 WithoutIpv6::Instead(address) => {
                     info!(listener = %want.listener, %address, "no IPv6 on this host, IPv4 alone");
@@ -212,13 +245,20 @@ impl<'a> Round<'a> {
         Spot { address: at(spot.address), without_ipv6 }
     }
 
-    fn open(&self, want: &Wanted, key: &Key, address: SocketAddr) -> io::Result<Held> {
+    fn open(&mut self, want: &Wanted, key: &Key, address: SocketAddr) -> io::Result<Held> {
         let transport = want.address.transport();
+        if let Some(ready) = self.take(|ready| ready.is_at(transport, address)) {
+            return Held::handed_in(ready);
+        }
+        if self.relatives(key).any(|held| held.handed_in && held.is_at(address)) {
+            info!(listener = %want.listener, %address, "handed in, so no further socket joins it");
+            return Ok(Held::nothing());
+        }
         match Held::network(transport, address, false) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 let ours: Vec<_> = self.joinable(key, address.port()).collect();
                 if ours.is_empty() {
-                    return Err(error);
+                    return Err(self.holder(transport, address.port()).unwrap_or(error));
                 }
                 for held in &ours {
                     held.join()?;
@@ -229,6 +269,24 @@ impl<'a> Round<'a> {
         }
     }
 
+    /// Takes the first of what was handed in that fits.
+    fn take(&mut self, fits: impl Fn(&HandedIn) -> bool) -> Option<&'a HandedIn> {
+        self.ready.iter_mut().find(|place| place.is_some_and(&fits)).and_then(Option::take)
+    }
+
+    /// The error that a port cannot be had because a socket that was handed in has it.
+    fn holder(&self, transport: Transport, port: u16) -> Option<io::Error> {
+        let ready = self.ready.iter().flatten().find(|ready| ready.has_port(transport, port));
+        let held = self.pool.values().chain(self.fresh.values());
+        let mut taken = held.filter(|held| held.handed_in && held.has_port(transport, port));
+        let name = match ready {
+            Some(ready) => ready.name(),
+            None => taken.next()?.name.clone(),
+        };
+        let text = format!("the port belongs to {name}, which was handed in; write that address");
+        Some(io::Error::other(text))
+    }
+
     /// Sockets of the same address that this round or an earlier one has opened.
     fn relatives(&self, key: &Key) -> impl Iterator<Item = &Held> {
         let same = |other: &Key| other.address == key.address && other.owner == key.owner;
@@ -236,7 +294,7 @@ impl<'a> Round<'a> {
     }
 
     /// Our own sockets at a port that may be shared with: the same address's, and those that
-    /// are about to go.
+    /// are about to go. What was handed in is not ours to share.
     fn joinable(&self, key: &Key, port: u16) -> impl Iterator<Item = &Held> {
         let transport = key.address.transport();
         let leaving = self.pool.iter().filter(move |(old, held)| {
@@ -244,7 +302,8 @@ impl<'a> Round<'a> {
                 && held.port() == Some(port)
                 && !self.keys.contains(old)
         });
-        self.relatives(key).chain(leaving.map(|(_, held)| held))
+        let all = self.relatives(key).chain(leaving.map(|(_, held)| held));
+        all.filter(|held| !held.handed_in)
     }
 }
 
@@ -287,14 +346,25 @@ impl Held {
     fn network(transport: Transport, address: SocketAddr, join: bool) -> io::Result<Self> {
         let socket = Socket::open(transport, address, join)?;
         let local = socket.local_address().unwrap_or(address);
-        Ok(Self { socket: Some(socket), name: format!("{transport}://{local}"), _file: None })
+        let name = format!("{transport}://{local}");
+        Ok(Self { socket: Some(socket), name, handed_in: false, _file: None })
+    }
+
+    fn handed_in(ready: &HandedIn) -> io::Result<Self> {
+        let socket = Some(ready.share()?);
+        Ok(Self { socket, name: ready.name(), handed_in: true, _file: None })
+    }
+
+    fn nothing() -> Self {
+        Self { socket: None, name: String::new(), handed_in: false, _file: None }
     }
 
     fn file(address: &Address, path: &Path) -> io::Result<Self> {
         SocketFile::make_way(path)?;
         let socket = Socket::open_file(address.transport(), path)?;
-        let file = SocketFile::open_to_all(path)?;
-        Ok(Self { socket: Some(socket), name: address.to_string(), _file: Some(file) })
+        let file = Some(SocketFile::open_to_all(path)?);
+        let name = address.to_string();
+        Ok(Self { socket: Some(socket), name, handed_in: false, _file: file })
     }
 
     fn share(&self, want: &Wanted) -> io::Result<Option<Bound>> {
@@ -303,7 +373,11 @@ impl Held {
             listener: want.listener.clone(),
             address: self.name.clone(),
             socket: socket.try_clone()?,
+            handed_in: self.handed_in,
         };
+        if self.handed_in {
+            return Ok(Some(bound));
+        }
         if let Some((asked, given)) = bound.socket.ask_buffer(want.receive_buffer)? {
             let hint = if given < asked { "raise net.core.rmem_max to get more" } else { "" };
             let Bound { listener, address, .. } = &bound;
@@ -314,6 +388,14 @@ impl Held {
 
     fn port(&self) -> Option<u16> {
         Some(self.socket.as_ref()?.local_address()?.port())
+    }
+
+    fn is_at(&self, address: SocketAddr) -> bool {
+        self.socket.as_ref().and_then(Socket::local_address) == Some(address)
+    }
+
+    fn has_port(&self, transport: Transport, port: u16) -> bool {
+        self.socket.as_ref().map(Socket::transport) == Some(transport) && self.port() == Some(port)
     }
 
     fn join(&self) -> io::Result<()> {

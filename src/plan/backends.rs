@@ -7,12 +7,16 @@ use crate::config::Backend;
 use crate::config::substitute::read_trimmed;
 use crate::lane::{self, Expire, Layout, Settings};
 use crate::mistake::Mistake;
+use crate::route::LaneSet;
 use crate::units::{Address, Secret, Span};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(super) fn judge(backends: &mut BTreeMap<String, Option<Backend>>, findings: &mut Findings) {
     findings.names("backends", backends.keys());
+    let message =
+        format!("{} are too many; a gateway has at most {}", backends.len(), LaneSet::MAX);
+    findings.wrong_unless(backends.len() <= LaneSet::MAX, "backends", message);
     let mut store_of = None;
     for (name, section) in backends {
         let Some(section) = section else { continue };
@@ -340,6 +344,19 @@ mod tests {
             ),
             &["percentiles: it has no effect", "layout: it has no effect"],
         );
+    }
+
+    #[test]
+    fn there_are_at_most_64() {
+        let with = |more: usize| {
+            let names: Vec<_> = (0..more).map(|n| format!("b{n}")).collect();
+            let tables =
+                names.iter().map(|name| format!("[backends.{name}]\nkind = 'blackhole'\n"));
+            let tables: String = tables.collect();
+            backend(&format!("kind = 'blackhole'\n{tables}[[routes]]\nto = {names:?}"))
+        };
+        assert!(plan_of(&with(63)).is_ok());
+        refused(&with(64), &["backends: 65 are too many; a gateway has at most 64"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Findings;
 use crate::config::Sections;
 use crate::mistake::{Mistake, did_you_mean};
-use crate::route::{Config, Match, Rules};
+use crate::route::{Config, LaneSet, Match, Rules};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
@@ -20,7 +20,7 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
 
 /// Patterns and rewrites are judged by what runs them.
 fn rules_compile(sections: &Sections, findings: &mut Findings) {
-    let lanes = sections.backends.keys().cloned().zip(0..).collect();
+    let lanes = sections.backends.keys().cloned().zip(0..LaneSet::MAX).collect();
     let readable =
         sections.routes.iter().enumerate().filter_map(|(i, route)| Some((i, route.as_ref()?)));
     for (i, route) in readable {

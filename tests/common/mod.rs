@@ -31,7 +31,7 @@ mod victoria_metrics;
 
 pub use case::{Case, assert_balanced, read_to_end};
 pub use client::run_client;
-pub use daemon::{Daemon, Ended, is_drained};
+pub use daemon::{Daemon, Ended, is_drained, with_output_in};
 pub use eventually::{eventually, eventually_within};
 pub use fake_http::{Answer, FakeHttp, Received};
 pub use gateway::{Gateway, pointsman};
