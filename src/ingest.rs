@@ -11,6 +11,7 @@
 //! or a backend. What is refused is counted in the listener's book under its reason, and a
 //! line is logged now and then.
 
+mod config;
 mod datagram;
 mod grammar;
 mod http;
@@ -19,148 +20,20 @@ mod opentsdb;
 mod statsd;
 mod stream;
 
+pub use config::{Ack, Config, Dialect, Limits, TimeWindow};
 pub use grammar::parse_alone;
 
 use crate::books::ListenerBook;
 use crate::clock::Clock;
-use crate::net::{Acceptor, Bound, Socket, Wanted};
+use crate::net::{Acceptor, Bound, Socket};
 use crate::origin::Protocol;
 use crate::route::Router;
-use crate::units::{Size, Span};
 use intake::Context;
-use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
-
-/// One listener's section.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// What is spoken on the sockets.
-    pub protocol: Protocol,
-    /// `udp://host:port`, `tcp://host:port`, `unixgram:///path`, `unix:///path`.
-    pub bind: Vec<String>,
-    /// What one client may ask for.
-    #[serde(default)]
-    pub limits: Limits,
-    /// statsd: the tag spellings that are understood in names and after them.
-    pub dialects: Option<Vec<Dialect>>,
-    /// statsd over UDP: how many sockets share the port (`SO_REUSEPORT`).
-    pub sockets: Option<u32>,
-    /// UDP: the receive buffer asked of the kernel.
-    pub receive_buffer: Option<Size>,
-    /// OpenTSDB: refuse puts without a tag, as OpenTSDB does.
-    #[serde(default)]
-    pub strict: bool,
-    /// Refuse points whose time is too far from now.
-    pub time_window: Option<TimeWindow>,
-    /// When HTTP requests are answered.
-    #[serde(default)]
-    pub ack: Ack,
-}
-
-/// A spelling of tags in statsd lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Dialect {
-    /// `name:1|c|#k:v`.
-    Dogstatsd,
-    /// `name,k=v:1|c`.
-    Influxdb,
-    /// `name;k=v:1|c`.
-    Graphite,
-    /// `name[k=v]:1|c`.
-    Signalfx,
-    /// `name#k=v:1|c`.
-    Librato,
-}
-
-/// What one client may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// The longest line.
-    pub line: Size,
-    /// The largest body, decompressed.
-    pub body: Size,
-    /// Connections at a time.
-    pub connections: u32,
-    /// How long a connection may be silent; without it see [`Config::idle`].
-    pub idle: Option<Span>,
-    /// How long request headers may take.
-    pub header: Span,
-    /// How long a request's body may take.
-    pub request: Span,
-    /// Tags on one point.
-    pub tags: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            line: Size::kib(64),
-            body: Size::mib(16),
-            connections: 4096,
-            idle: None,
-            header: Span::secs(5),
-            request: Span::secs(30),
-            tags: 64,
-        }
-    }
-}
-
-/// How far a point's own time may be from now.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TimeWindow {
-    /// Older points are refused.
-    pub past: Option<Span>,
-    /// Points further ahead are refused.
-    pub future: Option<Span>,
-}
-
-/// When a request is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ack {
-    /// Once its points are in memory.
-    #[default]
-    Accepted,
-}
-
-impl Config {
-    /// How long a connection may be silent. Collectors of OpenTSDB keep one open for good and,
-    /// with nothing to tell, say a word only once a minute, so theirs may be silent for longer.
-    pub fn idle(&self) -> Duration {
-        let usual = match self.protocol {
-            Protocol::Opentsdb => Span::secs(300),
-            Protocol::Statsd | Protocol::Http | Protocol::Influxdb => Span::secs(60),
-        };
-        self.limits.idle.unwrap_or(usual).0
-    }
-
-    /// The addresses of the listener called `name`, as the pool of sockets wants them.
-    ///
-    /// # Errors
-    ///
-    /// The first entry of `bind` that is no address, and why.
-    pub fn wanted(&self, name: &str) -> Result<Vec<Wanted>, String> {
-        let one = |text: &String| {
-            Ok(Wanted {
-                listener: name.into(),
-                key: format!("listeners.{name}.bind"),
-                address: text.parse()?,
-                receive_buffer: self.receive_buffer,
-                sockets: self.sockets.unwrap_or(1),
-            })
-        };
-        self.bind.iter().map(one).collect()
-    }
-}
 
 /// A running listener.
 ///
