@@ -199,9 +199,13 @@ impl App {
 
 fn tell(books: &Books, farewell: &Farewell) {
     for (name, book) in books.backends() {
-        let delivered = book.delivered.get();
+        let (delivered, kept) = (book.delivered.get(), book.spooled.get());
         match farewell.lost.get(&name).copied().unwrap_or(0) {
-            0 => info!(backend = name, delivered, "drained"),
+            0 if kept == 0 => info!(backend = name, delivered, "drained"),
+            0 => info!(backend = name, delivered, kept, "stopped with points kept on disk"),
+            lost if kept > 0 => {
+                warn!(backend = name, delivered, kept, lost, "stopped with points undelivered");
+            }
             lost => warn!(backend = name, delivered, lost, "stopped with points undelivered"),
         }
     }

@@ -15,13 +15,15 @@
 //!
 //! Modules in reading order: [`settings`] and [`series`]; taking in, [`front`], [`windows`],
 //! [`table`], [`roster`], [`aggregate`]; giving out, [`edges`], [`layout`], [`timers`],
-//! [`shaper`], [`distinct`]; delivering, [`queue`], [`shipper`], [`retry`], [`quiet`].
+//! [`shaper`], [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`],
+//! [`retry`], [`quiet`].
 
 mod aggregate;
 mod distinct;
 mod edges;
 mod front;
 mod layout;
+mod line;
 mod names;
 mod queue;
 mod quiet;
@@ -31,6 +33,7 @@ mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod spool;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -53,6 +56,8 @@ use quiet::Quiet;
 use serde::Deserialize;
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
+use spool::Spool;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
@@ -80,6 +85,10 @@ pub struct Config {
     pub batch: Batch,
     /// How many bytes the queue holds in memory.
     pub memory: Option<Size>,
+    /// How much of it is kept on disk when memory is full, and at a stop.
+    pub spool: Option<OnDisk>,
+    /// What the disk part survives.
+    pub durability: Durability,
     /// What a full queue does.
     pub when_full: WhenFull,
     /// How long one attempt may take.
@@ -147,6 +156,43 @@ pub enum WhenFull {
     Refuse,
 }
 
+/// The disk part of a queue: `false`, or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDisk {
+    /// Memory only.
+    Off,
+    /// This much.
+    On(SpoolConfig),
+}
+
+/// How much of a queue is kept on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpoolConfig {
+    /// How many bytes the queue holds on disk.
+    pub max_size: Option<Size>,
+}
+
+/// What the disk part of a queue survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The death of the process.
+    #[default]
+    Process,
+    /// That of the machine, too: every commit waits until the disk has it.
+    Power,
+}
+
+impl Durability {
+    const fn pragma(self) -> &'static str {
+        match self {
+            Self::Process => "NORMAL",
+            Self::Power => "FULL",
+        }
+    }
+}
+
 /// How attempts are spaced: full jitter between zero and a delay that doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -171,6 +217,29 @@ impl<'de> Deserialize<'de> for ExpireAfter {
             return Ok(Self::Never);
         }
         Span::parse(&text).map(Self::After).map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for OnDisk {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = OnDisk;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("`false`, or a table such as { max_size = \"1GiB\" }")
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<OnDisk, E> {
+                Ok(if on { OnDisk::On(SpoolConfig::default()) } else { OnDisk::Off })
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<OnDisk, A::Error> {
+                let table = serde::de::value::MapAccessDeserializer::new(map);
+                SpoolConfig::deserialize(table).map(OnDisk::On)
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 
@@ -200,7 +269,7 @@ impl Lane {
     /// queue is full (but for the room that what is on its way may need).
     pub fn refusing(&self) -> bool {
         let Handle { settings, state, .. } = &*self.0;
-        settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
+        settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full()
     }
 
     /// Whether its shaper is behind: half of the inbox is full. A shaper waits for no backend,
@@ -238,7 +307,7 @@ impl Handle {
 pub struct State {
     book: Arc<BackendBook>,
     windows: Arc<Windows>,
-    queue: Queue,
+    queue: Arc<Queue>,
     /// Emptied batches, to be filled again by fronts.
     spare: Mutex<Vec<protocols::Batch>>,
     /// The largest payload that the backend can be trusted to take.
@@ -269,6 +338,20 @@ impl State {
             owner: Mutex::default(),
             book,
         })
+    }
+
+    /// Takes up the points that an earlier run has left on disk, and lets the queue use the disk
+    /// if the settings say so. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people: the file belongs to another kind, or cannot be opened.
+    pub fn open_spool(&self, settings: &Settings, data_dir: &Path) -> Result<(), String> {
+        let spool = Spool::new(data_dir, &settings.name, settings.kind, settings.durability);
+        if settings.spool.is_none() && !spool.file().exists() {
+            return Ok(());
+        }
+        self.queue.open(spool)
     }
 
     /// Makes a new lane the owner of windows and queue; the one before lets go of them.
@@ -314,6 +397,7 @@ pub fn spawn_many(
 ) -> (Lane, Running) {
     let settings = Arc::new(settings);
     let (lane, handed_over) = state.adopt();
+    state.queue.limit(settings.limits());
     state.windows.align(clock.now(), nanos(settings.flush));
     let (inbox, parcels) = mpsc::channel(INBOX);
     let shaping = Shaping::new(&state);
@@ -389,14 +473,22 @@ impl Running {
         self.tasks.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops at once. What is still held is counted as dropped, `shutdown`; answers how many
-    /// points that were. What a successor has taken over is left alone.
+    /// Waits until the disk has learnt of all that was delivered, which it does a moment later.
+    pub async fn settled(&self) {
+        if !self.handed_over.is_cancelled() {
+            self.state.queue.close().await;
+        }
+    }
+
+    /// Stops at once. What is still held goes to the spool, or is counted as dropped, `shutdown`;
+    /// answers how many points were dropped. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {
         let before = self.lost();
         self.tasks.iter().for_each(JoinHandle::abort);
         self.drained().await;
         if !self.handed_over.is_cancelled() {
             drop(self.state.windows.end(UnixNanos(0), &Expire::default()));
+            self.state.queue.close().await;
             self.state.book.dropped.add("shutdown", self.state.queue.abandon());
         }
         self.lost() - before

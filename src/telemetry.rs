@@ -208,7 +208,8 @@ impl View {
             at("inbox", |book| book.inbox.get()),
             at("windows", |book| book.windows.get()),
             at("open", |book| book.open.get()),
-            at("queue", |book| book.queued.get()),
+            at("queue", |book| book.queued.get().saturating_sub(book.spooled.get())),
+            at("spool", |book| book.spooled.get()),
         ]
         .concat()
     }
@@ -287,8 +288,13 @@ const METRICS: &[Metric] = &[
     }),
     counter(
         "pointsman_handed_points_total",
-        "Points that routes handed to a backend; handed - folded_points + folded_rows = delivered + dropped + held.",
+        "Points that routes handed to a backend; handed + recovered - folded_points + folded_rows = delivered + dropped + held.",
         |view| view.backends(|book| book.handed.get()),
+    ),
+    counter(
+        "pointsman_recovered_points_total",
+        "Points of an earlier run that were found in the spool.",
+        |view| view.backends(|book| book.recovered.get()),
     ),
     counter("pointsman_folded_points_total", "Points that closed windows had folded.", |view| {
         view.backends(|book| book.folded_points.get())
@@ -319,10 +325,10 @@ const METRICS: &[Metric] = &[
     ),
     gauge(
         "pointsman_queued_points",
-        "Points in the queue, the payload in flight among them.",
+        "Points in the queue, in memory or on disk, the payload in flight among them.",
         |view| view.backends(|book| float(book.queued.get())),
     ),
-    gauge("pointsman_queued_bytes", "Bytes in the queue.", |view| {
+    gauge("pointsman_queued_bytes", "Bytes in the queue, in memory or on disk.", |view| {
         view.backends(|book| float(book.queued_bytes.get()))
     }),
     gauge(
@@ -342,7 +348,7 @@ const METRICS: &[Metric] = &[
             noticed.extend(view.backend_reasons(
                 "kind",
                 |book| &book.noticed,
-                &["time_moved", "name_collision"],
+                &["time_moved", "name_collision", "spool_damaged"],
             ));
             noticed
         },
@@ -374,6 +380,7 @@ const KNOWN_DROPS: &[&str] = &[
     "sample_limit",
     "series_limit",
     "shutdown",
+    "spool_damaged",
     "too_large",
     "unrepresentable",
 ];
