@@ -7,6 +7,7 @@
 
 mod admin;
 mod banner;
+mod data_dir;
 mod lanes;
 mod listeners;
 
@@ -44,6 +45,8 @@ pub struct App {
     lanes: Lanes,
     listeners: Listeners,
     admin: Admin,
+    /// Held as soon as anything lives in the data directory.
+    lock: Option<data_dir::Lock>,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
     wish: mpsc::Sender<Wish>,
@@ -82,6 +85,7 @@ impl App {
             tables: Tables::default(),
             lanes: Lanes::default(),
             listeners: Listeners::default(),
+            lock: None,
             shown,
             wish,
             wishes,
@@ -152,6 +156,9 @@ impl App {
             );
         }
         let rules = plan.rules()?;
+        if self.lock.is_none() && data_dir::is_used(&plan) {
+            self.lock = Some(data_dir::Lock::take(&plan.data_dir)?);
+        }
         let world =
             lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
         let table = self.tables.load_full();
@@ -164,6 +171,10 @@ impl App {
         let lanes = self.lanes.enter(lanes, self.clock);
         self.tables.store(Arc::new(Table { rules, lanes, taken }));
         self.enter_listeners(sockets, &plan).await;
+        if plan.backends != self.plan.backends {
+            data_dir::warn_of_space(&plan);
+            data_dir::name_orphans(&plan);
+        }
         let summary = summary(&plan, &self.plan);
         self.shown.store(Arc::new(Shown::new(&plan, self.listeners.addresses())));
         self.plan = plan;

@@ -45,6 +45,7 @@ pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use series::series_hash;
 pub use settings::Settings;
+pub use spool::file as spool_file;
 
 use crate::backend::Ship;
 use crate::books::BackendBook;

@@ -104,6 +104,8 @@ pub(super) struct Line {
     spilling: bool,
     /// Whether that is for good, since the gateway stops.
     closing: bool,
+    /// How many bytes go to disk at once: less when the disk has refused so much.
+    store_most: usize,
     /// What the disk could hold when it last refused to take more.
     disk_full: Option<usize>,
     erase: Vec<i64>,
@@ -127,6 +129,7 @@ impl Default for Line {
             order: 0,
             spilling: false,
             closing: false,
+            store_most: STORE_BYTES,
             disk_full: None,
             erase: Vec::new(),
             shapers: 0,
@@ -176,8 +179,10 @@ impl Line {
     /// Beside the room in all, what waits for the disk must not fill memory without bound.
     fn has_room(&self, size: usize) -> bool {
         let waiting = self.cost - self.stored_cost;
-        let memory = self.limits.memory.saturating_mul(if self.spilling { 2 } else { 1 });
-        self.cost.saturating_add(size) <= self.room() && waiting.saturating_add(size) <= memory
+        let Limits { memory, .. } = self.limits;
+        let behind = if self.spilling { memory.max(BEHIND) } else { 0 };
+        self.cost.saturating_add(size) <= self.room()
+            && waiting.saturating_add(size) <= memory.saturating_add(behind)
     }
 
     /// A shipper waits while another lane's has something in hand, so that order survives
@@ -287,7 +292,7 @@ impl Line {
         if self.stored_cost == self.cost {
             return Vec::new();
         }
-        let most = if self.disk_full.is_some() { 0 } else { STORE_BYTES };
+        let most = self.store_most;
         let mut bytes = 0;
         let unstored = self.slots.iter().filter(|slot| !slot.stored);
         let next = unstored.filter_map(|slot| Some((slot.record, slot.body.clone()?)));
@@ -317,6 +322,7 @@ impl Line {
     /// These are on disk now. What has meanwhile left the line must leave the disk, too.
     pub(super) fn stored(&mut self, ids: impl IntoIterator<Item = i64>) {
         for id in ids {
+            self.store_most = (self.store_most * 2).clamp(1, STORE_BYTES);
             let Some(at) = self.slots.iter().rposition(|slot| slot.record.id == id) else {
                 self.erase.push(id);
                 continue;
@@ -330,7 +336,8 @@ impl Line {
         self.trim();
     }
 
-    /// Bodies on disk that nobody will ask for soon leave memory.
+    /// Bodies on disk that nobody will ask for soon leave memory. That of the first never does:
+    /// a shipper may have sent a part of it and know it by its address.
     fn trim(&mut self) {
         let kept = self.first(self.ahead()).count();
         for slot in self.slots.iter_mut().skip(kept) {
@@ -340,9 +347,12 @@ impl Line {
         }
     }
 
-    /// The disk took nothing; `work` is to be done later.
-    pub(super) fn put_off(&mut self, erase: Vec<i64>) {
-        self.disk_full = Some(self.stored_cost);
+    /// The disk did not take so many. If it takes no single one, it is full for now.
+    pub(super) fn put_off(&mut self, erase: Vec<i64>, count: usize) {
+        self.store_most /= 2;
+        if count <= 1 {
+            self.disk_full = Some(self.stored_cost);
+        }
         self.erase.extend(erase);
     }
 
@@ -446,8 +456,10 @@ pub(super) fn cost(payload: &Payload) -> usize {
 const WIDTH: i64 = 1 << 62;
 /// How many bytes from the disk wait in memory for the shippers.
 const AHEAD: usize = 4 << 20;
+/// How many bytes may wait for the disk in any case.
+const BEHIND: usize = 8 << 20;
 /// How many bytes go to disk in one transaction.
-const STORE_BYTES: usize = 8 << 20;
+const STORE_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -553,7 +565,7 @@ mod tests {
             (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
             let stored = line.work(true, true).store;
             line.stored(stored.iter().map(|(record, _)| record.id));
-            line.put_off(Vec::new());
+            line.put_off(Vec::new(), 1);
             let lost: u64 = (5..=10).map(|points| line.push(payload(points))).sum();
             assert_eq!(points(&line), kept, "{when_full:?}");
             assert_eq!(lost, 55 - kept.iter().sum::<u32>() as u64);

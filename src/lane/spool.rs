@@ -1,7 +1,7 @@
 //! Payloads on disk: one SQLite file a backend, `<data_dir>/spool/<name>.db`.
 //!
 //! Knows nothing of order but what it is told, and of no limits; both are the [line's](super::line).
-//! The file is made when something is first stored, holds the kind of its backend, and a
+//! The file is made when something is first stored, goes when nothing is, and holds the kind of its backend, and a
 //! checksum with each body. A file that SQLite cannot read is set aside as
 //! `<name>.db.damaged-N`; a body whose checksum is wrong is told as missing. Every method blocks.
 //!
@@ -11,6 +11,7 @@
 use super::Durability;
 use super::line::Record;
 use bytes::Bytes;
+use nix::sys::statvfs::statvfs;
 use protocols::UnixNanos;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ pub(super) enum Error {
     /// The file system said so.
     #[error("{0}")]
     File(#[from] io::Error),
+    /// What is to be stored would take room that erasing needs.
+    #[error("the file system is nearly full")]
+    Full,
     /// It is not a spool, or one of another version.
     #[error("this is no spool of this version")]
     Foreign,
@@ -56,9 +60,14 @@ impl Error {
                 None | Some(DatabaseCorrupt | NotADatabase | Unknown)
             ),
             Self::Foreign => true,
-            Self::File(_) | Self::Kind(_) => false,
+            Self::File(_) | Self::Full | Self::Kind(_) => false,
         }
     }
+}
+
+/// Where the spool of a backend is.
+pub fn file(data_dir: &Path, name: &str) -> PathBuf {
+    data_dir.join("spool").join(format!("{name}.db"))
 }
 
 impl Spool {
@@ -69,8 +78,7 @@ impl Spool {
         kind: &'static str,
         durability: Durability,
     ) -> Self {
-        let file = data_dir.join("spool").join(format!("{name}.db"));
-        Self { file, kind, durability, db: None }
+        Self { file: file(data_dir, name), kind, durability, db: None }
     }
 
     /// Changes what a commit waits for.
@@ -135,7 +143,10 @@ impl Spool {
         if self.db.is_none() && store.is_empty() && !self.file.exists() {
             return Ok(());
         }
-        let kind = self.kind;
+        let (kind, size) = (self.kind, store.iter().map(|(record, _)| record.bytes as u64).sum());
+        if !store.is_empty() && !self.has_room(size)? {
+            return Err(Error::Full);
+        }
         let transaction = self.open()?.transaction()?;
         let mut delete = transaction.prepare_cached("DELETE FROM payloads WHERE id = ?1")?;
         for id in erase {
@@ -169,25 +180,42 @@ impl Spool {
         Ok(found.filter(|(sum, body)| checksum(body) == *sum).map(|(_, body)| body.into()))
     }
 
+    /// Whether so much can be stored and erased again. A full file system would not let even
+    /// that happen, since the log of changes comes first and the file itself second.
+    fn has_room(&mut self, size: u64) -> Result<bool, Error> {
+        let free: u64 = self
+            .open()?
+            .pragma_query_value(None, "freelist_count", |row| row.get::<_, u32>(0))?
+            .into();
+        let disk = statvfs(&self.file).map_err(io::Error::from)?;
+        let room = disk.blocks_available() * disk.fragment_size() + free * u64::from(PAGE);
+        Ok(2 * size + RESERVE <= room)
+    }
+
     /// Gives the disk back what an outage took. For when nothing is stored any more.
     pub(super) fn shrink(&mut self) -> Result<(), Error> {
-        let Some(db) = &self.db else { return Ok(()) };
-        let pages: u32 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;
-        if pages > PAGES_KEPT {
-            db.execute_batch("VACUUM")?;
-            db.pragma_update_and_check(None, "wal_checkpoint", "TRUNCATE", |_| Ok(()))?;
+        // Closing it moves the log into the file. Were the log to stay, it must not be applied
+        // to the next file.
+        self.db = None;
+        for part in ["-wal", "-shm", ""] {
+            match fs::remove_file(self.beside(part)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
         }
         Ok(())
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut path = self.file.clone().into_os_string();
+        path.push(suffix);
+        PathBuf::from(path)
     }
 
     /// Renames a file that cannot be used; the next [`write`](Self::write) begins a new one.
     pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
         self.db = None;
-        let beside = |suffix: &str| {
-            let mut path = self.file.clone().into_os_string();
-            path.push(suffix);
-            PathBuf::from(path)
-        };
+        let beside = |suffix: &str| self.beside(suffix);
         let is_free = |n: &u32| !beside(&format!(".damaged-{n}")).exists();
         let n = (1..=u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let aside = beside(&format!(".damaged-{n}"));
@@ -222,6 +250,7 @@ fn connect(file: &Path, durability: Durability) -> Result<Connection, Error> {
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", durability.pragma())?;
     db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / PAGE, |_| Ok(()))?;
     if is_new {
         db.execute_batch(TABLES)?;
     }
@@ -266,8 +295,9 @@ const APPLICATION_ID: i64 = 1_347_244_880;
 const VERSION: i64 = 1;
 /// Bodies are large.
 const PAGE: u32 = 16 << 10;
-/// A file of this many pages is not worth making smaller.
-const PAGES_KEPT: u32 = 16;
-const LOG_BYTES: u32 = 8 << 20;
+/// When the log of changes goes into the file.
+const LOG_BYTES: u32 = 4 << 20;
+/// Left free, so that a full disk can be erased.
+const RESERVE: u64 = 2 << 20;
 /// For whoever looks at the file with a shell.
 const BUSY: Duration = Duration::from_secs(1);
