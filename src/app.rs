@@ -7,6 +7,7 @@
 
 mod admin;
 mod banner;
+mod data_dir;
 mod lanes;
 mod listeners;
 
@@ -55,6 +56,8 @@ pub struct App {
     lanes: Lanes,
     listeners: Listeners,
     admin: Admin,
+    /// Held as soon as anything lives in the data directory.
+    lock: Option<data_dir::Lock>,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
     notify: Notify,
@@ -99,6 +102,7 @@ impl App {
             tables: Tables::default(),
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),
+            lock: None,
             shown,
             notify: given.notify,
             wish,
@@ -176,6 +180,9 @@ impl App {
             );
         }
         let rules = plan.rules()?;
+        if self.lock.is_none() && data_dir::is_used(&plan) {
+            self.lock = Some(data_dir::Lock::take(&plan.data_dir)?);
+        }
         let world =
             lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
         let table = self.tables.load_full();
@@ -188,6 +195,10 @@ impl App {
         let lanes = self.lanes.enter(lanes, self.clock);
         self.tables.store(Arc::new(Table { rules, lanes, taken }));
         self.enter_listeners(sockets, &plan).await;
+        if plan.backends != self.plan.backends {
+            data_dir::warn_of_space(&plan);
+            data_dir::name_orphans(&plan);
+        }
         let summary = summary(&plan, &self.plan);
         self.shown.store(Arc::new(Shown::new(&plan, self.listeners.addresses())));
         self.plan = plan;
@@ -245,9 +256,13 @@ impl App {
 
 fn tell(books: &Books, farewell: &Farewell) {
     for (name, book) in books.backends() {
-        let delivered = book.delivered.get();
+        let (delivered, kept) = (book.delivered.get(), book.spooled.get());
         match farewell.lost.get(&name).copied().unwrap_or(0) {
-            0 => info!(backend = name, delivered, "drained"),
+            0 if kept == 0 => info!(backend = name, delivered, "drained"),
+            0 => info!(backend = name, delivered, kept, "stopped with points kept on disk"),
+            lost if kept > 0 => {
+                warn!(backend = name, delivered, kept, lost, "stopped with points undelivered");
+            }
             lost => warn!(backend = name, delivered, lost, "stopped with points undelivered"),
         }
     }

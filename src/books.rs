@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! listener:  received = routed + unmatched + denied
-//! backend:   handed - folded_points + folded_rows = delivered + dropped + held
+//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + held
 //!            held = inbox + windows + open + queued
 //! ```
 
@@ -115,6 +115,8 @@ pub struct ListenerBook {
 pub struct BackendBook {
     /// Points that routes handed over.
     pub handed: Counter,
+    /// Points of an earlier run that were found in the spool.
+    pub recovered: Counter,
     /// Points the backend took.
     pub delivered: Counter,
     /// Attempts that had to be repeated.
@@ -135,8 +137,10 @@ pub struct BackendBook {
     pub windows: Gauge,
     /// Points encoded in the payload that is being filled.
     pub open: Gauge,
-    /// Points in the queue, the payload in flight among them.
+    /// Points in the queue, in memory or on disk, the payload in flight among them.
     pub queued: Gauge,
+    /// Of these, points on disk.
+    pub spooled: Gauge,
     /// Bytes in the queue.
     pub queued_bytes: Gauge,
     /// Birth of the oldest queued payload, nanoseconds since 1970; 0 when there is none.

@@ -15,8 +15,8 @@
 //!
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
-//! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`],
-//! [`shipper`], [`retry`].
+//! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
+//! [`line`] and [`spool`], [`shipper`], [`retry`].
 
 mod aggregate;
 mod config;
@@ -24,6 +24,7 @@ mod distinct;
 mod edges;
 mod front;
 mod layout;
+mod line;
 mod names;
 mod queue;
 mod retry;
@@ -32,6 +33,7 @@ mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod spool;
 mod state;
 mod table;
 #[cfg(test)]
@@ -39,12 +41,15 @@ mod tests;
 mod timers;
 mod windows;
 
-pub use config::{Batch, Config, Expire, ExpireAfter, Layout, Retry, WhenFull};
+pub use config::{
+    Batch, Config, Durability, Expire, ExpireAfter, Layout, OnDisk, Retry, SpoolConfig, WhenFull,
+};
 pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use series::series_hash;
 pub use settings::Settings;
+pub use spool::file as spool_file;
 pub use state::State;
 
 use crate::backend::Ship;
@@ -84,11 +89,11 @@ impl Lane {
     /// queue is full (but for the room that what is on its way may need).
     pub fn refusing(&self) -> bool {
         let Handle { settings, state, .. } = &*self.0;
-        settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full(settings.memory)
+        settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full()
     }
 
-    /// Whether its shaper is behind: half of the inbox is full, by batches or by bytes. A shaper waits for no backend,
-    /// so this says that processors are short, never that a peer is slow.
+    /// Whether its shaper is behind: half of the inbox is full, by batches or by bytes. A shaper
+    /// waits for no backend, so this says that processors are short, never that a peer is slow.
     pub fn behind(&self) -> bool {
         let Handle { state, inbox, .. } = &*self.0;
         let full = inbox.capacity() < INBOX / 2 || !state.has_room(INBOX_BYTES_MAX / 2);
@@ -140,6 +145,7 @@ pub fn spawn_many(
 ) -> (Lane, Running) {
     let settings = Arc::new(settings);
     let (lane, handed_over) = state.adopt();
+    state.queue.limit(settings.limits());
     state.windows.align(clock.now(), nanos(settings.flush));
     let (inbox, parcels) = mpsc::channel(INBOX);
     let shaping = Shaping::new(&state);
@@ -215,14 +221,22 @@ impl Running {
         self.tasks.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops at once. What is still held is counted as dropped, `shutdown`; answers how many
-    /// points that were. What a successor has taken over is left alone.
+    /// Waits until the disk has learnt of all that was delivered, which it does a moment later.
+    pub async fn settled(&self) {
+        if !self.handed_over.is_cancelled() {
+            self.state.queue.close().await;
+        }
+    }
+
+    /// Stops at once. What is still held goes to the spool, or is counted as dropped, `shutdown`;
+    /// answers how many points were dropped. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {
         let before = self.lost();
         self.tasks.iter().for_each(JoinHandle::abort);
         self.drained().await;
         if !self.handed_over.is_cancelled() {
             drop(self.state.windows.end(UnixNanos(0), &Expire::default()));
+            self.state.queue.close().await;
             self.state.book.dropped.add("shutdown", self.state.queue.abandon());
         }
         self.lost() - before

@@ -94,7 +94,7 @@ impl Peers {
             format!(
                 "[backends.{name}]\nkind = \"influxdb\"\nurl = \"{url}\"\ndatabase = \"d\"\n\
                  flush = \"{flush}\"\nexpire = {{ gauge = \"0s\" }}\ntimeout = \"500ms\"\n\
-                 retry = {{ first = \"50ms\", max = \"200ms\" }}\n"
+                 retry = {{ first = \"50ms\", max = \"200ms\" }}\nspool = false\n"
             )
         };
         let backends = [

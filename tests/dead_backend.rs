@@ -32,7 +32,7 @@ async fn dead_backend_delays_neither_the_others_nor_the_senders() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_backend_with_a_small_queue_gives_up_the_oldest_and_counts_them() {
-    let small = "memory = '32KiB'\nbatch = { points = 100, bytes = '4KiB' }";
+    let small = "spool = false\nmemory = '32KiB'\nbatch = { points = 100, bytes = '4KiB' }";
     let story = fan_out(5, small).await;
 
     assert_eq!(story.numbers_at_b, (0..5_000).collect::<Vec<_>>());

@@ -92,6 +92,7 @@ fn lane_defaults() -> lane::Config {
         max_series: Some(1_000_000),
         batch: Batch { points: Some(5000), bytes: Some(Size::mib(1)) },
         memory: Some(Size::mib(64)),
+        spool: Some(lane::OnDisk::On(lane::SpoolConfig { max_size: Some(Size::mib(1024)) })),
         timeout: Some(Span::secs(10)),
         retry: Retry { first: Some(Span::millis(100)), max: Some(Span::secs(30)) },
         concurrency: Some(1),

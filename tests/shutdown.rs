@@ -219,7 +219,7 @@ fn config(grace: &str, backends: &[(&str, &str)]) -> String {
     let section = |(name, url): &(&str, &str)| {
         format!(
             "[backends.{name}]\nkind = 'influxdb'\nurl = '{url}'\ndatabase = 'd'\n\
-             aggregate = false\nflush = '20ms'\n"
+             aggregate = false\nflush = '20ms'\nspool = false\n"
         )
     };
     let sections: String = backends.iter().map(section).collect();

@@ -51,6 +51,7 @@ pub struct Listener {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Backend {
     pub handed: u64,
+    pub recovered: u64,
     pub folded_points: u64,
     pub folded_rows: u64,
     pub delivered: u64,
@@ -74,7 +75,10 @@ pub struct Held {
     pub inbox: u64,
     pub windows: u64,
     pub open: u64,
+    /// In memory.
     pub queue: u64,
+    /// On disk.
+    pub spool: u64,
     pub total: u64,
 }
 
@@ -125,6 +129,7 @@ impl Backend {
     fn of(book: &BackendBook, now: UnixNanos) -> Self {
         let mut backend = Self {
             handed: book.handed.get(),
+            recovered: book.recovered.get(),
             folded_points: book.folded_points.get(),
             folded_rows: book.folded_rows.get(),
             delivered: book.delivered.get(),
@@ -139,7 +144,7 @@ impl Backend {
             balanced: false,
         };
         let gone = backend.delivered + backend.dropped.values().sum::<u64>();
-        backend.balanced = backend.handed + backend.folded_rows
+        backend.balanced = backend.handed + backend.recovered + backend.folded_rows
             == gone + backend.held.total + backend.folded_points;
         backend
     }
@@ -147,11 +152,12 @@ impl Backend {
 
 impl Held {
     fn of(book: &BackendBook) -> Self {
-        let (inbox, windows, open, queue) =
+        let (inbox, windows, open, queued) =
             (book.inbox.get(), book.windows.get(), book.open.get(), book.queued.get());
+        let spool = book.spooled.get().min(queued);
         // A gauge that is caught between two workers may wrap below zero for a moment.
-        let total = [windows, open, queue].iter().fold(inbox, |sum, held| sum.wrapping_add(*held));
-        Self { inbox, windows, open, queue, total }
+        let total = [windows, open, queued].iter().fold(inbox, |sum, held| sum.wrapping_add(*held));
+        Self { inbox, windows, open, queue: queued - spool, spool, total }
     }
 }
 

@@ -76,6 +76,7 @@ impl Lanes {
             }
             _ => State::new(book, settings.shards),
         };
+        state.open_spool(&settings, world.data_dir)?;
         let encode = backend.kind.encoder();
         Ok(Prepared::Made(Box::new(Made { settings, state, encode, ships })))
     }
@@ -108,15 +109,17 @@ impl Lanes {
         self.states.retain(|name, _| running.contains(name));
     }
 
-    /// Waits until every lane has drained; what has not by the deadline is stopped. Answers how
-    /// many points each lost by that. The table that referred to them must be gone.
+    /// Waits until every lane has drained; what has not by the deadline is stopped, and what it
+    /// held is on disk or lost. Answers how many points each lost by that, if any. The table that referred to them must be gone.
     pub(super) async fn drain(&mut self, deadline: Instant) -> BTreeMap<String, u64> {
         let mut lost = BTreeMap::new();
         for (name, mut running) in std::mem::take(&mut self.running) {
-            if timeout_at(deadline, running.drained()).await.is_err() {
-                *lost.entry(name).or_default() += running.abandon().await;
+            match timeout_at(deadline, running.drained()).await {
+                Ok(()) => running.settled().await,
+                Err(_) => *lost.entry(name).or_default() += running.abandon().await,
             }
         }
+        lost.retain(|_, points| *points > 0);
         lost
     }
 }

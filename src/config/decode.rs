@@ -113,10 +113,6 @@ impl Decoder<'_> {
 
     /// Splits the table between the lane and the kind, and decodes both.
     fn backend(&mut self, key: &str, mut table: Map<String, Value>) -> Option<Backend> {
-        // Queues are in memory, and saying so is no mistake.
-        if table.get("spool") == Some(&Value::Bool(false)) {
-            table.remove("spool");
-        }
         let kind = self.kind(key, table.remove("kind"));
         let lane_keys = fields_of::<lane::Config>();
         let (shared, own): (Map<_, _>, Map<_, _>) =
@@ -362,7 +358,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 6] = ["principals", "principal", "tls", "spool", "queued", "delivered"];
+const LATER: [&str; 5] = ["principals", "principal", "tls", "queued", "delivered"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -456,10 +452,8 @@ mod tests {
             json!({
                 "principals": {},
                 "listeners": { "s": { "protocol": "http", "bind": [], "tls": {}, "ack": "queued" } },
-                "backends": { "b": { "kind": "stdout", "spool": { "max_size": "1GiB" } } },
             }),
             &[
-                "backends.b.spool: `spool` is not available in this version",
                 "listeners.s.ack: `queued` is not available in this version",
                 "listeners.s.tls: `tls` is not available in this version",
                 "principals: `principals` is not available in this version",

@@ -25,6 +25,10 @@ pub struct Config {
     pub batch: Batch,
     /// How many bytes the queue holds in memory.
     pub memory: Option<Size>,
+    /// How much of it is kept on disk when memory is full, and at a stop.
+    pub spool: Option<OnDisk>,
+    /// What the disk part survives.
+    pub durability: Durability,
     /// What a full queue does.
     pub when_full: WhenFull,
     /// How long one attempt may take.
@@ -92,6 +96,43 @@ pub enum WhenFull {
     Refuse,
 }
 
+/// The disk part of a queue: `false`, or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDisk {
+    /// Memory only.
+    Off,
+    /// This much.
+    On(SpoolConfig),
+}
+
+/// How much of a queue is kept on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpoolConfig {
+    /// How many bytes the queue holds on disk.
+    pub max_size: Option<Size>,
+}
+
+/// What the disk part of a queue survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The death of the process.
+    #[default]
+    Process,
+    /// That of the machine, too: every commit waits until the disk has it.
+    Power,
+}
+
+impl Durability {
+    pub(super) const fn pragma(self) -> &'static str {
+        match self {
+            Self::Process => "NORMAL",
+            Self::Power => "FULL",
+        }
+    }
+}
+
 /// How attempts are spaced: full jitter between zero and a delay that doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -116,5 +157,28 @@ impl<'de> Deserialize<'de> for ExpireAfter {
             return Ok(Self::Never);
         }
         Span::parse(&text).map(Self::After).map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for OnDisk {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = OnDisk;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("`false`, or a table such as { max_size = \"1GiB\" }")
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<OnDisk, E> {
+                Ok(if on { OnDisk::On(SpoolConfig::default()) } else { OnDisk::Off })
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<OnDisk, A::Error> {
+                let table = serde::de::value::MapAccessDeserializer::new(map);
+                SpoolConfig::deserialize(table).map(OnDisk::On)
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }

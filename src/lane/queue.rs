@@ -1,10 +1,13 @@
-//! Payloads on their way to one backend: in order, bounded, claimed while they are shipped.
+//! The queue of one backend: payloads in order, bounded, claimed while they are shipped.
 //!
-//! [`Line`] is the pure data structure, [`Queue`] the shared one that wakes shippers and keeps
-//! the books. A payload is *claimed* by an attempt and then either *committed* (it leaves) or
-//! let go (it stays where it was). So it is shipped at least once, and a second part on disk
-//! can come behind this one: `push` would then divert to it as soon as memory is full, and
-//! `claim` refill from it when memory has run empty.
+//! [`Line`] is the pure data structure, [`Spool`] the file; a [`Queue`] ties the two together,
+//! wakes shippers and keeps the books. A payload is *claimed* by an attempt and then either
+//! *committed* (it leaves) or let go (it stays where it was). So it is shipped at least once.
+//!
+//! All that happens on disk happens on one blocking thread at a time, in transactions of as much
+//! as has come together; neither shaper nor shippers wait for it, but a shipper for a body that
+//! is on disk. When the disk takes nothing, the queue is full as far as that goes, and the disk
+//! is tried again after a second. What is damaged is given up and counted as `spool_damaged`.
 //!
 //! A full queue does what `when_full` says, and counts what it drops as `queue_full`:
 //!
@@ -15,21 +18,42 @@
 //! - `refuse`: as `drop_newest`, but the lane says that it is full an eighth earlier, so that
 //!   what was accepted before finds room.
 
-use super::WhenFull;
+use super::line::{Limits, Line, Record, Work};
+use super::spool::{Error, Spool};
 use crate::backend::Payload;
 use crate::books::BackendBook;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// The queue of one backend; belongs to the backend's name.
 #[derive(Debug)]
 pub(super) struct Queue {
     line: Mutex<Line>,
+    desk: Mutex<Desk>,
+    /// Locked while the disk is at work; never while [`line`](Self::line) is.
+    spool: Mutex<Option<Spool>>,
     cost: AtomicUsize,
+    room: AtomicUsize,
     changes: watch::Sender<u64>,
     book: Arc<BackendBook>,
+    /// Whether the log's last word was that the disk does not work.
+    ill: AtomicBool,
+    me: Weak<Self>,
+}
+
+/// Whether the disk can be used, and whether it is in use. Locked while the line is.
+#[derive(Debug, Default)]
+struct Desk {
+    open: bool,
+    /// What was there when it was opened, until it is taken up.
+    found: Vec<Record>,
+    busy: bool,
+    no_reads: bool,
+    no_writes: bool,
 }
 
 /// What a shipper that asks for work gets.
@@ -44,15 +68,38 @@ pub(super) enum Claim<'q> {
 }
 
 impl Queue {
-    /// An empty queue.
-    pub(super) fn new(book: Arc<BackendBook>) -> Self {
-        let changes = watch::Sender::new(0);
-        Self { line: Mutex::default(), cost: AtomicUsize::new(0), changes, book }
+    /// An empty queue, in memory.
+    pub(super) fn new(book: Arc<BackendBook>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            line: Mutex::default(),
+            desk: Mutex::default(),
+            spool: Mutex::default(),
+            cost: AtomicUsize::new(0),
+            room: AtomicUsize::new(usize::MAX),
+            changes: watch::Sender::new(0),
+            book,
+            ill: AtomicBool::new(false),
+            me: Weak::clone(me),
+        })
     }
 
     /// Tells of everything after which a claim may have another answer.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Holds to these limits from now on; without an open spool, to memory. What was found in
+    /// the spool is taken up when this is first said, which is when there is a lane.
+    pub(super) fn limit(&self, limits: Limits) {
+        let mut desk = self.desk();
+        let (disk, found) = (limits.disk.filter(|_| desk.open), std::mem::take(&mut desk.found));
+        drop(desk);
+        let points = found.iter().map(|record| u64::from(record.points)).sum();
+        self.book.recovered.add(points);
+        self.change(|line| {
+            line.recover(found);
+            line.limit(Limits { disk, ..limits });
+        });
     }
 
     /// Counts one more shaper that fills the queue.
@@ -66,8 +113,12 @@ impl Queue {
     }
 
     /// Appends a payload; what has to go for it is counted.
-    pub(super) fn push(&self, payload: Payload, memory: usize, when_full: WhenFull) {
-        let lost = self.change(|line| line.push(payload, memory, when_full));
+    pub(super) fn push(&self, payload: Payload) {
+        let lost = self.change(|line| line.push(payload));
+        if lost > 0 {
+            // What went may have made room on a full disk.
+            self.desk().no_writes = false;
+        }
         self.book.dropped.add("queue_full", lost);
     }
 
@@ -75,34 +126,29 @@ impl Queue {
     pub(super) fn claim(&self, lane: u64) -> Claim<'_> {
         let mut line = self.line();
         match line.claim(lane) {
-            Some(slot) => Claim::Take(Ticket {
-                queue: self,
-                id: slot.id,
-                payload: Some(slot.payload),
-                divisions: slot.divisions,
-            }),
-            None if line.slots.is_empty() && line.shapers == 0 => Claim::Done,
+            Some((id, payload, divisions)) => {
+                Claim::Take(Ticket { queue: self, id, payload: Some(payload), divisions })
+            }
+            None if line.is_empty() && line.shapers == 0 => Claim::Done,
             None => Claim::Wait,
         }
     }
 
     /// Whether HTTP is to be told to come back later.
-    pub(super) fn is_nearly_full(&self, memory: usize) -> bool {
-        self.cost.load(Relaxed) >= memory - memory / 8
+    pub(super) fn is_nearly_full(&self) -> bool {
+        let room = self.room.load(Relaxed);
+        self.cost.load(Relaxed) >= room - room / 8
     }
 
-    /// Gives everything up, claimed or not; answers how many points that were.
+    /// Gives up what is not on disk, claimed or not; answers how many points that were.
     pub(super) fn abandon(&self) -> u64 {
-        self.change(|line| {
-            let points = line.points;
-            while line.take(0).is_some() {}
-            points
-        })
+        self.change(Line::abandon)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Line) -> T) -> T {
         let mut line = self.line();
         let answer = change(&mut line);
+        self.employ(&mut line);
         self.note(&line);
         drop(line);
         self.changes.send_modify(|version| *version = version.wrapping_add(1));
@@ -111,22 +157,230 @@ impl Queue {
 
     fn note(&self, line: &Line) {
         self.cost.store(line.cost, Relaxed);
+        self.room.store(line.room(), Relaxed);
         self.book.queued.set(line.points);
+        self.book.spooled.set(line.stored_points);
         self.book.queued_bytes.set(line.bytes as u64);
-        let oldest = line.slots.front().map_or(0, |slot| slot.payload.born.0);
-        self.book.oldest.set(oldest.unsigned_abs());
+        self.book.oldest.set(line.oldest().map_or(0, |born| born.0.unsigned_abs()));
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spool(&self) -> MutexGuard<'_, Option<Spool>> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What happens on disk.
+impl Queue {
+    /// Reads what the spool holds; [`limit`](Self::limit) takes it up. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people: it belongs to another kind, or cannot be opened.
+    pub(super) fn open(&self, mut spool: Spool) -> Result<(), String> {
+        let mut place = self.spool();
+        if let Some(open) = place.as_mut() {
+            open.set_durability(spool.durability());
+            return Ok(());
+        }
+        let records = match spool.recover() {
+            Err(error) if error.is_damage() => {
+                self.set_aside(&mut spool, &error).map_err(|error| spool.sentence(&error))?;
+                Vec::new()
+            }
+            recovered => recovered.map_err(|error| spool.sentence(&error))?,
+        };
+        if !records.is_empty() {
+            let (payloads, file) = (records.len(), spool.file().display());
+            tracing::info!(payloads, spool = %file, "found what an earlier run has left");
+        }
+        *place = Some(spool);
+        drop(place);
+        let mut desk = self.desk();
+        (desk.open, desk.found) = (true, records);
+        Ok(())
+    }
+
+    /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
+    /// takes no more.
+    pub(super) async fn close(&self) {
+        let mut changes = self.changes();
+        self.desk().no_writes = false;
+        self.change(Line::close);
+        let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
+        // A disk that hangs must not keep the process.
+        let _ = tokio::time::timeout(CLOSE_WITHIN, settled).await;
+    }
+
+    /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
+    fn is_settled(&self) -> bool {
+        let line = self.line();
+        let desk = self.desk();
+        !desk.busy && (!desk.open || desk.no_writes || line.is_settled())
+    }
+
+    /// Sets somebody to work on disk, if there is something to do and nobody at it.
+    fn employ(&self, line: &mut Line) {
+        let mut desk = self.desk();
+        if !desk.open || desk.busy {
+            return;
+        }
+        let (Ok(runtime), Some(me)) = (Handle::try_current(), self.me.upgrade()) else { return };
+        let work = line.work(!desk.no_reads, !desk.no_writes);
+        if !work.is_empty() {
+            desk.busy = true;
+            runtime.spawn_blocking(move || me.work_through(work));
+        }
+    }
+
+    fn work_through(&self, mut work: Work) {
+        while !work.is_empty() {
+            work = self.work(work);
+        }
+    }
+
+    /// Does some work and answers what comes next.
+    fn work(&self, work: Work) -> Work {
+        let mut place = self.spool();
+        let Some(spool) = place.as_mut() else { return Work::default() };
+        let Work { fetch, erase, store } = work;
+        let fetched: Result<Vec<_>, _> =
+            fetch.into_iter().map(|id| Ok((id, spool.read(id)?))).collect();
+        let written = write(spool, &erase, &store);
+        let damage = [fetched.as_ref().err(), written.as_ref().err().map(|failure| &failure.error)];
+        if let Some(error) = damage.into_iter().flatten().find(|error| error.is_damage()) {
+            let aside = self.set_aside(spool, error);
+            return self.begin_anew(aside.is_ok());
+        }
+        let mut line = self.line();
+        let mut desk = self.desk();
+        let mut lost = 0;
+        match fetched {
+            Ok(bodies) => bodies.into_iter().for_each(|(id, body)| lost += line.fetched(id, body)),
+            Err(error) => desk.no_reads = self.rest(spool, &error),
+        }
+        match written {
+            Ok(()) => {
+                self.recovered(!store.is_empty());
+                line.stored(store.iter().map(|(record, _)| record.id));
+            }
+            Err(Failure { error, erased }) => {
+                desk.no_writes = store.len() <= 1 && self.rest(spool, &error);
+                line.put_off(if erased { Vec::new() } else { erase }, store.len());
+            }
+        }
+        self.damaged(lost);
+        let next = line.work(!desk.no_reads, !desk.no_writes);
+        let is_idle = next.is_empty();
+        desk.busy = !is_idle;
+        let off_disk = is_idle && line.is_off_disk();
+        drop(desk);
+        self.note(&line);
+        drop(line);
+        if off_disk && let Err(error) = spool.shrink() {
+            tracing::debug!(%error, "the spool stays as large as it is");
+        }
+        drop(place);
+        self.changes.send_modify(|version| *version = version.wrapping_add(1));
+        next
+    }
+
+    /// Goes on with a new file, after the old one was set aside or could not even be.
+    fn begin_anew(&self, is_aside: bool) -> Work {
+        let lost = self.line().forget_stored(is_aside);
+        self.damaged(lost);
+        let mut desk = self.desk();
+        desk.busy = false;
+        desk.open &= is_aside;
+        drop(desk);
+        self.change(|_| ());
+        Work::default()
+    }
+
+    fn set_aside(&self, spool: &mut Spool, error: &Error) -> Result<(), Error> {
+        self.book.noticed.add("spool_damaged", 1);
+        let file = spool.file().display().to_string();
+        match spool.set_aside() {
+            Ok(aside) => {
+                let aside = aside.display();
+                tracing::error!(%error, %file, set_aside = %aside, "the spool is damaged; it was set aside and a new one is begun");
+                Ok(())
+            }
+            Err(problem) => {
+                tracing::error!(%error, %problem, %file, "the spool is damaged and cannot be set aside");
+                Err(problem)
+            }
+        }
+    }
+
+    fn damaged(&self, points: u64) {
+        if points > 0 {
+            self.book.dropped.add("spool_damaged", points);
+            tracing::error!(points, "the spool has lost points that it should hold");
+        }
+    }
+
+    /// Leaves the disk alone for a while; answers that it does.
+    fn rest(&self, spool: &Spool, error: &Error) -> bool {
+        if !self.ill.swap(true, Relaxed) {
+            let file = spool.file().display();
+            tracing::error!(%error, spool = %file, "the disk does not do what the spool asks; trying again");
+        }
+        let me = Weak::clone(&self.me);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(REST).await;
+                if let Some(me) = me.upgrade() {
+                    me.rested();
+                }
+            });
+        }
+        true
+    }
+
+    fn recovered(&self, has_stored: bool) {
+        if has_stored && self.ill.swap(false, Relaxed) {
+            tracing::info!("the disk works again");
+        }
+    }
+
+    fn rested(&self) {
+        let mut desk = self.desk();
+        (desk.no_reads, desk.no_writes) = (false, false);
+        drop(desk);
+        self.change(|_| ());
+    }
+}
+
+/// What the disk refused, and whether payloads have left it nevertheless.
+struct Failure {
+    error: Error,
+    erased: bool,
+}
+
+/// A full disk may still have room to erase, which makes room to store.
+fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Failure> {
+    if erase.is_empty() && store.is_empty() {
+        return Ok(());
+    }
+    spool.write(erase, store).map_err(|error| {
+        let erased = !store.is_empty() && !error.is_damage() && spool.write(erase, &[]).is_ok();
+        Failure { error, erased }
+    })
 }
 
 /// The claim of one attempt. Dropped without a verdict, it lets the payload go back in line.
 #[derive(Debug)]
 pub(super) struct Ticket<'q> {
     queue: &'q Queue,
-    id: u64,
+    id: i64,
     payload: Option<Payload>,
     divisions: Arc<AtomicU32>,
 }
@@ -169,181 +423,36 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Payloads in order.
-#[derive(Debug, Default)]
-struct Line {
-    slots: VecDeque<Slot>,
-    points: u64,
-    bytes: usize,
-    cost: usize,
-    ids: u64,
-    shapers: u32,
-    /// What is in hand: a payload's number and the lane whose shipper has it. Few at a time.
-    claims: Vec<(u64, u64)>,
-}
-
-#[derive(Clone, Debug)]
-struct Slot {
-    id: u64,
-    payload: Payload,
-    /// Shared by all the parts of what was once one payload.
-    divisions: Arc<AtomicU32>,
-}
-
-impl Slot {
-    fn points(&self) -> u64 {
-        u64::from(self.payload.points)
-    }
-
-    fn cost(&self) -> usize {
-        cost(&self.payload)
-    }
-}
-
-impl Line {
-    /// Answers how many points were dropped.
-    fn push(&mut self, payload: Payload, memory: usize, when_full: WhenFull) -> u64 {
-        let room = memory.saturating_sub(cost(&payload));
-        let mut lost = 0;
-        while when_full == WhenFull::DropOldest && self.cost > room {
-            let Some(oldest) = self.unclaimed() else { break };
-            lost += self.take(oldest).map_or(0, |slot| slot.points());
-        }
-        if self.cost > room && !self.slots.is_empty() {
-            return lost + u64::from(payload.points);
-        }
-        let end = self.slots.len();
-        self.put(end, payload, Arc::default());
-        lost
-    }
-
-    /// A shipper waits while another lane's has something in hand, so that order survives
-    /// the change from one to the other.
-    fn claim(&mut self, lane: u64) -> Option<Slot> {
-        if self.claims.iter().any(|(_, other)| *other != lane) {
-            return None;
-        }
-        let slot = self.unclaimed().and_then(|at| self.slots.get(at))?;
-        self.claims.push((slot.id, lane));
-        Some(slot.clone())
-    }
-
-    fn unclaimed(&self) -> Option<usize> {
-        let is_claimed = |slot: &Slot| self.claims.iter().any(|(id, _)| *id == slot.id);
-        self.slots.iter().position(|slot| !is_claimed(slot))
-    }
-
-    fn commit(&mut self, id: u64) {
-        self.let_go(id);
-        if let Some(at) = self.place(id) {
-            self.take(at);
-        }
-    }
-
-    fn let_go(&mut self, id: u64) {
-        self.claims.retain(|(claimed, _)| *claimed != id);
-    }
-
-    fn replace(&mut self, id: u64, parts: [Payload; 2]) {
-        self.let_go(id);
-        let Some(at) = self.place(id) else { return };
-        let Some(whole) = self.take(at) else { return };
-        let [first, second] = parts;
-        self.put(at, second, Arc::clone(&whole.divisions));
-        self.put(at, first, whole.divisions);
-    }
-
-    fn place(&self, id: u64) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.id == id)
-    }
-
-    fn put(&mut self, at: usize, payload: Payload, divisions: Arc<AtomicU32>) {
-        self.points += u64::from(payload.points);
-        self.bytes += payload.body.len();
-        self.cost += cost(&payload);
-        self.ids += 1;
-        self.slots.insert(at, Slot { id: self.ids, payload, divisions });
-    }
-
-    fn take(&mut self, at: usize) -> Option<Slot> {
-        let slot = self.slots.remove(at)?;
-        self.points -= slot.points();
-        self.bytes -= slot.payload.body.len();
-        self.cost -= slot.cost();
-        Some(slot)
-    }
-}
-
-/// A payload's bytes, and what it takes to keep them in line.
-fn cost(payload: &Payload) -> usize {
-    payload.body.len() + size_of::<Slot>()
-}
+/// How long a stop waits for the disk.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a disk that refuses is left alone.
+const REST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use crate::lane::{Durability, WhenFull};
+    use proptest::prelude::*;
     use protocols::UnixNanos;
-
-    /// Room for three payloads of one byte and not for four.
-    const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
+    use std::path::Path;
 
     fn payload(points: u32) -> Payload {
         Payload { body: Bytes::from_static(b"\n"), points, born: UnixNanos(i64::from(points)) }
     }
 
-    /// Payloads are named by their points. Claims the first `claimed` of a full line, then
-    /// pushes number 4.
-    fn check(when_full: WhenFull, claimed: usize, kept: &[u32], lost: u64) {
-        let mut line = Line::default();
-        for points in 1..=3 {
-            assert_eq!(line.push(payload(points), MEMORY, when_full), 0);
+    fn claim(queue: &Queue) -> Option<Ticket<'_>> {
+        match queue.claim(1) {
+            Claim::Take(ticket) => Some(ticket),
+            Claim::Wait | Claim::Done => None,
         }
-        (0..claimed).for_each(|_| assert!(line.claim(1).is_some()));
-        assert_eq!(line.push(payload(4), MEMORY, when_full), lost);
-        let points: Vec<_> = line.slots.iter().map(|slot| slot.payload.points).collect();
-        assert_eq!(points, kept, "{when_full:?} {claimed}");
-        assert_eq!(line.points, u64::from(kept.iter().sum::<u32>()));
-        assert_eq!((line.bytes, line.cost), (kept.len(), kept.len() * (size_of::<Slot>() + 1)));
-    }
-
-    #[test]
-    fn a_full_queue_does_what_it_was_told() {
-        check(WhenFull::DropOldest, 0, &[2, 3, 4], 1);
-        check(WhenFull::DropOldest, 1, &[1, 3, 4], 2);
-        check(WhenFull::DropOldest, 3, &[1, 2, 3], 4);
-        check(WhenFull::DropNewest, 0, &[1, 2, 3], 4);
-        check(WhenFull::Refuse, 1, &[1, 2, 3], 4);
-    }
-
-    #[test]
-    fn a_payload_larger_than_the_memory_is_taken_alone() {
-        let mut line = Line::default();
-        assert_eq!(line.push(payload(1), 0, WhenFull::DropOldest), 0);
-        assert_eq!(line.push(payload(2), 0, WhenFull::DropOldest), 1);
-        assert_eq!(line.push(payload(3), 0, WhenFull::DropNewest), 3);
-    }
-
-    #[test]
-    fn parts_take_the_place_of_the_whole() {
-        let mut line = Line::default();
-        line.push(payload(9), usize::MAX, WhenFull::DropOldest);
-        line.push(payload(3), usize::MAX, WhenFull::DropOldest);
-        let id = line.claim(1).unwrap().id;
-        line.replace(id, [payload(1), payload(2)]);
-        let mut next = || line.claim(1).map(|slot| slot.payload.points);
-        assert_eq!([next(), next(), next(), next()], [Some(1), Some(2), Some(3), None]);
     }
 
     #[test]
     fn parts_share_the_count_of_divisions() {
         let queue = Queue::new(Arc::default());
-        let claim = || match queue.claim(1) {
-            Claim::Take(ticket) => ticket,
-            nothing => panic!("{nothing:?}"),
-        };
-        queue.push(payload(9), usize::MAX, WhenFull::DropOldest);
-        queue.push(payload(1), usize::MAX, WhenFull::DropOldest);
+        let claim = || claim(&queue).unwrap();
+        queue.push(payload(9));
+        queue.push(payload(1));
         claim().divide([payload(4), payload(5)]);
         claim().divide([payload(2), payload(2)]);
         claim().replace([payload(1), payload(1)]);
@@ -359,8 +468,8 @@ mod tests {
     fn a_younger_lane_waits_for_what_the_older_has_in_hand() {
         let queue = Queue::new(Arc::default());
         queue.join();
-        queue.push(payload(1), usize::MAX, WhenFull::DropOldest);
-        queue.push(payload(2), usize::MAX, WhenFull::DropOldest);
+        queue.push(payload(1));
+        queue.push(payload(2));
         let Claim::Take(old) = queue.claim(1) else { panic!("nothing to claim") };
         assert!(matches!(queue.claim(2), Claim::Wait));
         drop(old);
@@ -371,5 +480,207 @@ mod tests {
         let Claim::Take(last) = queue.claim(2) else { panic!("nothing to claim") };
         last.commit();
         assert!(matches!(queue.claim(2), Claim::Done));
+    }
+
+    const MEMORY: usize = 2000;
+    const DISK: usize = 6000;
+
+    /// A queue on the spool of this directory.
+    fn open(dir: &Path, kind: &'static str, when_full: WhenFull) -> Result<Arc<Queue>, String> {
+        let queue = Queue::new(Arc::default());
+        queue.open(Spool::new(dir, "b", kind, Durability::Process))?;
+        queue.limit(Limits { memory: MEMORY, disk: Some(DISK), when_full });
+        Ok(queue)
+    }
+
+    /// Does all there is to do on disk, here and now.
+    fn work(queue: &Queue) {
+        let work = queue.line().work(true, true);
+        queue.work_through(work);
+    }
+
+    /// Payload number `n`, which tells it in a body of about 200 bytes, and is one point.
+    fn numbered(n: u64) -> Payload {
+        let body = Bytes::from(format!("{n:0199}\n"));
+        Payload { body, points: 1, born: UnixNanos(1) }
+    }
+
+    fn number(payload: &Payload) -> u64 {
+        str::from_utf8(&payload.body).unwrap().trim_end().parse().unwrap()
+    }
+
+    /// Delivers so many, and answers their numbers.
+    fn deliver(queue: &Queue, most: usize) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while numbers.len() < most {
+            let Some(ticket) = claim(queue) else { break };
+            numbers.push(number(ticket.payload().unwrap()));
+            ticket.commit();
+            work(queue);
+        }
+        numbers
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize),
+        Work,
+        Deliver(usize),
+        LetGo,
+        Kill,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1_usize..8).prop_map(Step::Push),
+            3 => Just(Step::Work),
+            2 => (1_usize..8).prop_map(Step::Deliver),
+            1 => Just(Step::LetGo),
+            1 => Just(Step::Kill),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever happens in whatever order, and however often the process is killed: payloads
+        /// are delivered in order and once, the bounds hold, no point is unaccounted for, and a
+        /// kill costs nothing that was on disk.
+        #[test]
+        fn nothing_that_is_on_disk_is_lost(steps in prop::collection::vec(step(), 1..60)) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+            let (mut pushed, mut delivered) = (0, Vec::new());
+            let mut here = 0;
+            for step in steps {
+                match step {
+                    Step::Push(count) => for _ in 0..count {
+                        pushed += 1;
+                        here += 1;
+                        queue.push(numbered(pushed));
+                    },
+                    Step::Work => work(&queue),
+                    Step::Deliver(most) => {
+                        let numbers = deliver(&queue, most);
+                        queue.book.delivered.add(numbers.len() as u64);
+                        delivered.extend(numbers);
+                    }
+                    Step::LetGo => drop(claim(&queue)),
+                    Step::Kill => {
+                        let on_disk = queue.book.spooled.get();
+                        drop(queue);
+                        queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+                        here = 0;
+                        // What left the line since the last work is still there: at least once.
+                        prop_assert!(queue.book.recovered.get() >= on_disk);
+                        prop_assert_eq!(queue.book.queued.get(), queue.book.recovered.get());
+                    }
+                }
+                let book = &queue.book;
+                prop_assert_eq!(
+                    here + book.recovered.get(),
+                    book.delivered.get() + book.dropped.total() + book.held()
+                );
+                prop_assert!(queue.line().cost <= DISK);
+            }
+            work(&queue);
+            delivered.extend(deliver(&queue, usize::MAX));
+            prop_assert!(queue.line().is_empty());
+            prop_assert!(delivered.is_sorted_by(|a, b| a < b), "{:?}", delivered);
+        }
+    }
+
+    #[test]
+    fn what_is_on_disk_survives_the_process_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        (1..=20).for_each(|n| queue.push(numbered(n)));
+        let lost = queue.book.dropped.total();
+        work(&queue);
+        claim(&queue).unwrap().divide([numbered(1001), numbered(1002)]);
+        work(&queue);
+        drop(queue);
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        work(&queue);
+        let expected: Vec<_> = [1001, 1002].into_iter().chain(lost + 2..=20).collect();
+        assert_eq!(deliver(&queue, usize::MAX), expected);
+        drop(queue);
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        assert_eq!(queue.book.recovered.get(), 0, "nothing is delivered twice");
+    }
+
+    #[test]
+    fn what_another_kind_left_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        queue.push(numbered(1));
+        queue.line().close();
+        work(&queue);
+        drop(queue);
+        let problem = open(dir.path(), "statsd", WhenFull::DropOldest).unwrap_err();
+        assert!(problem.contains("holds points as a influxdb"), "{problem}");
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        work(&queue);
+        assert_eq!(deliver(&queue, 2), [1]);
+        drop(queue);
+        assert!(open(dir.path(), "statsd", WhenFull::DropOldest).is_ok(), "it is empty now");
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_the_next_one_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("spool/b.db");
+        for n in 1..=2 {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "This is no database, but long enough to look at.".repeat(99))
+                .unwrap();
+            let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+            assert_eq!(queue.book.noticed.counts(), [("spool_damaged", 1)]);
+            assert!(dir.path().join(format!("spool/b.db.damaged-{n}")).exists());
+            queue.push(numbered(1));
+            queue.line().close();
+            work(&queue);
+            assert_eq!(queue.book.spooled.get(), 1, "a new one is in use");
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_costs_itself_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        (1..=3).for_each(|n| queue.push(numbered(n)));
+        queue.line().close();
+        work(&queue);
+        drop(queue);
+        let db = rusqlite::Connection::open(dir.path().join("spool/b.db")).unwrap();
+        db.execute("UPDATE payloads SET body = zeroblob(200) WHERE seq = 2", []).unwrap();
+        drop(db);
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        work(&queue);
+        assert_eq!(deliver(&queue, usize::MAX), [1, 3]);
+        assert_eq!(queue.book.dropped.counts(), [("spool_damaged", 1)]);
+        assert_eq!(queue.book.held(), 0);
+    }
+
+    #[test]
+    fn the_file_is_small_again_when_all_is_delivered() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::new(Arc::default());
+        queue.open(Spool::new(dir.path(), "b", "influxdb", Durability::Power)).unwrap();
+        let limits =
+            Limits { memory: 1 << 20, disk: Some(1 << 30), when_full: WhenFull::DropOldest };
+        queue.limit(limits);
+        let body = Bytes::from(vec![b'x'; 1 << 19]);
+        for n in 0..20 {
+            queue.push(Payload { body: body.clone(), points: 1, born: UnixNanos(n) });
+            work(&queue);
+        }
+        let size = || std::fs::metadata(dir.path().join("spool/b.db")).map_or(0, |file| file.len());
+        assert!(size() > 8 << 20);
+        while let Some(ticket) = claim(&queue) {
+            ticket.commit();
+            work(&queue);
+        }
+        assert_eq!(size(), 0);
     }
 }

@@ -1,6 +1,7 @@
 //! What one lane does, with every default resolved.
 
-use super::{Config, Expire, Layout, WhenFull};
+use super::line::Limits;
+use super::{Config, Durability, Expire, Layout, OnDisk, WhenFull};
 use std::time::Duration;
 
 /// A backend's shared keys, resolved for its kind.
@@ -30,6 +31,10 @@ pub struct Settings {
     pub batch_bytes: usize,
     /// How many bytes the queue holds in memory.
     pub memory: usize,
+    /// How many bytes the queue holds on disk; `None` keeps to memory.
+    pub spool: Option<usize>,
+    /// What the disk part survives.
+    pub durability: Durability,
     /// What a full queue does.
     pub when_full: WhenFull,
     /// How long one attempt may take.
@@ -70,6 +75,8 @@ impl Settings {
             batch_points: config.batch.points.unwrap_or(BATCH_POINTS).max(1),
             batch_bytes: config.batch.bytes.map_or(BATCH_BYTES, |size| size.bytes()).max(1),
             memory: config.memory.map_or(MEMORY, |size| size.bytes()),
+            spool: spool(kind, config.spool),
+            durability: config.durability,
             when_full: config.when_full,
             timeout: config.timeout.map_or(TIMEOUT, |timeout| timeout.0).max(SHORTEST),
             retry_first: config.retry.first.map_or(RETRY_FIRST, |first| first.0).max(SHORTEST),
@@ -79,6 +86,21 @@ impl Settings {
             unique_times: kind == "influxdb",
             shards: SHARDS,
         }
+    }
+}
+
+impl Settings {
+    pub(super) const fn limits(&self) -> Limits {
+        Limits { memory: self.memory, disk: self.spool, when_full: self.when_full }
+    }
+}
+
+/// Backends that may be away have a spool; the others are where the gateway is.
+fn spool(kind: &str, config: Option<OnDisk>) -> Option<usize> {
+    match config {
+        Some(OnDisk::Off) => None,
+        Some(OnDisk::On(spool)) => Some(spool.max_size.map_or(SPOOL, |size| size.bytes())),
+        None => matches!(kind, "influxdb" | "statsd").then_some(SPOOL),
     }
 }
 
@@ -95,6 +117,7 @@ const MAX_SERIES: u64 = 1_000_000;
 const BATCH_POINTS: u32 = 5000;
 const BATCH_BYTES: usize = 1 << 20;
 const MEMORY: usize = 64 << 20;
+const SPOOL: usize = 1 << 30;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);

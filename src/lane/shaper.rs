@@ -269,7 +269,7 @@ impl Shaper {
         }
         if let Some(payload) = self.open.take() {
             let points = u64::from(payload.points);
-            self.state.queue.push(payload, self.settings.memory, self.settings.when_full);
+            self.state.queue.push(payload);
             self.state.book.open.sub(points);
         }
     }

@@ -1,11 +1,14 @@
 //! What belongs to a backend's *name* and outlives changes of its settings.
 
 use super::queue::Queue;
+use super::settings::Settings;
+use super::spool::Spool;
 use super::windows::Windows;
 use super::{INBOX, INBOX_BYTES_MAX};
 use crate::books::BackendBook;
 use crate::log_limit::LogLimit;
 use protocols::Batch;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub struct State {
     pub(super) book: Arc<BackendBook>,
     pub(super) windows: Arc<Windows>,
-    pub(super) queue: Queue,
+    pub(super) queue: Arc<Queue>,
     /// How many bytes are on their way to shapers.
     pub(super) inbox_bytes: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
@@ -50,6 +53,20 @@ impl State {
             owner: Mutex::default(),
             book,
         })
+    }
+
+    /// Takes up the points that an earlier run has left on disk, and lets the queue use the disk
+    /// if the settings say so. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people: the file belongs to another kind, or cannot be opened.
+    pub fn open_spool(&self, settings: &Settings, data_dir: &Path) -> Result<(), String> {
+        let spool = Spool::new(data_dir, &settings.name, settings.kind, settings.durability);
+        if settings.spool.is_none() && !spool.file().exists() {
+            return Ok(());
+        }
+        self.queue.open(spool)
     }
 
     /// Makes a new lane the owner of windows and queue; the one before lets go of them.

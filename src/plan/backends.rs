@@ -5,7 +5,7 @@ use crate::backend::influxdb::Api;
 use crate::backend::{self, influxdb, statsd, store};
 use crate::config::Backend;
 use crate::config::substitute::read_trimmed;
-use crate::lane::{self, Expire, Layout, Settings};
+use crate::lane::{self, Durability, Expire, Layout, OnDisk, Settings};
 use crate::mistake::Mistake;
 use crate::route::LaneSet;
 use crate::units::{Address, Secret, Span};
@@ -23,6 +23,7 @@ pub(super) fn judge(backends: &mut BTreeMap<String, Option<Backend>>, findings: 
         let key = format!("backends.{name}");
         lane(&key, &section.lane, findings);
         without_windows(&key, section, findings);
+        spool(&key, section, findings);
         match &mut section.kind {
             backend::Config::Statsd(config) => statsd(&key, config, findings),
             backend::Config::Influxdb(config) => influxdb(&key, config, findings),
@@ -60,6 +61,22 @@ fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
     if let (Some(memory), Some(batch)) = (lane.memory, lane.batch.bytes) {
         let message = "it must hold at least one batch (`batch.bytes`)";
         findings.wrong_unless(memory >= batch, format!("{key}.memory"), message);
+    }
+}
+
+/// The disk part takes over all that memory holds.
+fn spool(key: &str, section: &Backend, findings: &mut Findings) {
+    let settings = Settings::new(key, section.kind.kind(), &section.lane);
+    if settings.spool.is_none() && section.lane.durability != Durability::default() {
+        let message = "it has no effect: this backend has no `spool`";
+        findings.odd(format!("{key}.durability"), message);
+    }
+    if settings.spool.is_some_and(|disk| disk < settings.memory) {
+        let key_of_size = match section.lane.spool {
+            Some(OnDisk::On(_)) => format!("{key}.spool"),
+            _ => format!("{key}.memory"),
+        };
+        findings.wrong(key_of_size, "the spool (`max_size`) must hold at least what `memory` does");
     }
 }
 
@@ -357,6 +374,20 @@ mod tests {
         };
         assert!(plan_of(&with(63)).is_ok());
         refused(&with(64), &["backends: 65 are too many; a gateway has at most 64"]);
+    }
+
+    #[test]
+    fn the_spool_holds_at_least_what_memory_does() {
+        let influx = |keys: &str| influx(&format!("url = 'http://h:1'\ndatabase = 'd'\n{keys}"));
+        refused(&influx("spool = { max_size = '1MiB' }"), &["spool: the spool (`max_size`) must"]);
+        refused(&influx("memory = '2GiB'"), &["memory: the spool (`max_size`) must hold"]);
+        refused(&influx("spool = { max_sise = '1MiB' }"), &["did you mean `max_size`?"]);
+        refused(&influx("spool = 7"), &["spool"]);
+        refused(&influx("durability = 'hope'"), &["durability"]);
+        warned(&influx("memory = '2GiB'\nspool = false\ndurability = 'power'"), &["no `spool`"]);
+        warned(&influx("memory = '1MiB'\nspool = { max_size = '1MiB' }"), &[]);
+        warned(&influx("spool = true\ndurability = 'power'"), &[]);
+        warned(&backend("kind = 'stdout'\ndurability = 'power'"), &["no `spool`"]);
     }
 
     #[test]

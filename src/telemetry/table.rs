@@ -43,8 +43,13 @@ pub(super) const METRICS: &[Metric] = &[
     counter("pointsman_routed_points_total", "Points that a route took.", View::routes),
     counter(
         "pointsman_handed_points_total",
-        "Points that routes handed to a backend; handed - folded_points + folded_rows = delivered + dropped + held.",
+        "Points that routes handed to a backend; handed + recovered - folded_points + folded_rows = delivered + dropped + held.",
         |view| view.backends(|book| book.handed.get()),
+    ),
+    counter(
+        "pointsman_recovered_points_total",
+        "Points of an earlier run that were found in the spool.",
+        |view| view.backends(|book| book.recovered.get()),
     ),
     counter("pointsman_folded_points_total", "Points that closed windows had folded.", |view| {
         view.backends(|book| book.folded_points.get())
@@ -75,10 +80,10 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge(
         "pointsman_queued_points",
-        "Points in the queue, the payload in flight among them.",
+        "Points in the queue, in memory or on disk, the payload in flight among them.",
         |view| view.backends(|book| float(book.queued.get())),
     ),
-    gauge("pointsman_queued_bytes", "Bytes in the queue.", |view| {
+    gauge("pointsman_queued_bytes", "Bytes in the queue, in memory or on disk.", |view| {
         view.backends(|book| float(book.queued_bytes.get()))
     }),
     gauge(
@@ -98,7 +103,7 @@ pub(super) const METRICS: &[Metric] = &[
             noticed.extend(view.backend_reasons(
                 "kind",
                 |book| &book.noticed,
-                &["time_moved", "name_collision"],
+                &["time_moved", "name_collision", "spool_damaged"],
             ));
             noticed
         },
@@ -159,6 +164,7 @@ const KNOWN_DROPS: &[&str] = &[
     "sample_limit",
     "series_limit",
     "shutdown",
+    "spool_damaged",
     "too_large",
     "unrepresentable",
 ];

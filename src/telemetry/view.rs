@@ -102,7 +102,8 @@ impl View {
             at("inbox", |book| book.inbox.get()),
             at("windows", |book| book.windows.get()),
             at("open", |book| book.open.get()),
-            at("queue", |book| book.queued.get()),
+            at("queue", |book| book.queued.get().saturating_sub(book.spooled.get())),
+            at("spool", |book| book.spooled.get()),
         ]
         .concat()
     }

@@ -1,0 +1,129 @@
+//! The data directory: one gateway at a time, enough room, and nothing forgotten in it.
+//!
+//! The lock is the kernel's and ends with the process, however that ends; the file `lock` only
+//! says for people who holds it. Commands that read (`query`, `explain`, `check`) need none.
+
+use crate::backend;
+use crate::config::Backend;
+use crate::lane::{Settings, spool_file};
+use crate::plan::Plan;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statvfs::statvfs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use tracing::{info, warn};
+
+/// A data directory that is ours until this is dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Takes the directory, which is made when it is missing.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says who has it, or why it cannot be used.
+    pub(super) fn take(data_dir: &Path) -> Result<Self, String> {
+        let problem = |error: std::io::Error| {
+            let dir = data_dir.display();
+            format!("the data directory {dir} cannot be used: {error}; `data_dir` sets another one")
+        };
+        fs::create_dir_all(data_dir).map_err(problem)?;
+        let path = data_dir.join("lock");
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        match Flock::lock(open.map_err(problem)?, FlockArg::LockExclusiveNonblock) {
+            Ok(mut file) => {
+                say_who(&mut file).map_err(problem)?;
+                Ok(Self { _file: file })
+            }
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                let mut holder = String::new();
+                // Whoever it is, it is not us.
+                let _ = file.read_to_string(&mut holder);
+                let (dir, holder) = (data_dir.display(), holder.trim());
+                Err(format!("the data directory {dir} is in use by another gateway ({holder})"))
+            }
+            Err((_, error)) => Err(problem(error.into())),
+        }
+    }
+}
+
+fn say_who(file: &mut File) -> std::io::Result<()> {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    file.set_len(0)?;
+    writeln!(file, "pid {}, started {now}", std::process::id())
+}
+
+/// Whether anything of the plan lives in the data directory.
+pub(super) fn is_used(plan: &Plan) -> bool {
+    plan.backends.iter().any(|(name, backend)| {
+        matches!(backend.kind, backend::Config::Store(_))
+            || spool_size(name, backend).is_some()
+            || spool_file(&plan.data_dir, name).exists()
+    })
+}
+
+/// Says what an outage would find out: that the disk is smaller than the limits.
+pub(super) fn warn_of_space(plan: &Plan) {
+    let sizes = plan.backends.iter().filter_map(|(name, backend)| spool_size(name, backend));
+    let limits: u64 = sizes.fold(0, |sum, size| sum.saturating_add(size as u64));
+    let held = plan.backends.keys().filter_map(|name| {
+        fs::metadata(spool_file(&plan.data_dir, name)).ok().map(|file| file.len())
+    });
+    let Ok(disk) = statvfs(&plan.data_dir) else { return };
+    let room = disk.blocks_available() * disk.fragment_size() + held.sum::<u64>();
+    if limits > room {
+        let data_dir = plan.data_dir.display();
+        warn!(%data_dir, limits, room, "the spools may grow beyond the free space; a full disk is a full queue");
+    }
+}
+
+/// Names the spools that no backend empties any more.
+pub(super) fn name_orphans(plan: &Plan) {
+    let spools = fs::read_dir(plan.data_dir.join("spool")).into_iter().flatten().flatten();
+    let names = spools.filter_map(|entry| {
+        let file = entry.file_name().into_string().ok()?;
+        file.strip_suffix(".db").map(str::to_owned)
+    });
+    let mut orphans: Vec<_> = names.filter(|name| !plan.backends.contains_key(name)).collect();
+    if !orphans.is_empty() {
+        orphans.sort();
+        let spools = orphans.join(", ");
+        info!(%spools, "spools of backends that are not configured any more are left alone");
+    }
+}
+
+fn spool_size(name: &str, backend: &Backend) -> Option<usize> {
+    Settings::new(name, backend.kind.kind(), &backend.lane).spool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_gateways_until_it_lets_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("data");
+        let lock = Lock::take(&inside).unwrap();
+        let problem = Lock::take(&inside).unwrap_err();
+        let pid = format!("(pid {}, started 2", std::process::id());
+        assert!(
+            problem.contains("in use by another gateway") && problem.contains(&pid),
+            "{problem}"
+        );
+        drop(lock);
+        assert!(Lock::take(&inside).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let problem = Lock::take(&file.path().join("data")).unwrap_err();
+        assert!(problem.contains("cannot be used: "), "{problem}");
+    }
+}

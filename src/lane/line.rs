@@ -1,0 +1,574 @@
+//! Payloads in order, wherever they are: the pure part of the [queue](super::queue).
+//!
+//! One line holds what is in memory and what is on disk, so that there is one order and one
+//! count. A slot is *stored* once its payload is on disk; its body may then leave memory and be
+//! fetched again. Memory alone is used only while nothing is stored: when it overflows, or when
+//! the gateway stops, the line *spills*, and from then on all of it goes to disk until the disk
+//! part is empty again. What there is to do on disk is told as [`Work`], done elsewhere, and its
+//! outcome told back.
+
+use super::WhenFull;
+use crate::backend::Payload;
+use bytes::Bytes;
+use protocols::UnixNanos;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// How much a line may hold, and what happens beyond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes in memory.
+    pub(super) memory: usize,
+    /// Bytes on disk; `None` keeps to memory.
+    pub(super) disk: Option<usize>,
+    /// What a full line does.
+    pub(super) when_full: WhenFull,
+}
+
+/// A payload's entry on disk, without its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Its number, which no other payload of this line has.
+    pub(super) id: i64,
+    /// Its place in order, and that among the parts of what was one payload.
+    pub(super) order: (i64, i64),
+    /// How many points it tells.
+    pub(super) points: u32,
+    /// How many bytes it has.
+    pub(super) bytes: usize,
+    /// When its first point was encoded.
+    pub(super) born: UnixNanos,
+}
+
+/// What is to be done on disk, in this order.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Bodies to be fetched.
+    pub(super) fetch: Vec<i64>,
+    /// Payloads that have found their end.
+    pub(super) erase: Vec<i64>,
+    /// Payloads to be stored, in one transaction with the above.
+    pub(super) store: Vec<(Record, Bytes)>,
+}
+
+impl Work {
+    /// Whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.fetch.is_empty() && self.erase.is_empty() && self.store.is_empty()
+    }
+}
+
+/// One payload in line.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) record: Record,
+    /// How much of the order is this one's to share with its parts.
+    width: i64,
+    body: Option<Bytes>,
+    stored: bool,
+    /// Shared by all the parts of what was once one payload.
+    pub(super) divisions: Arc<AtomicU32>,
+}
+
+impl Slot {
+    /// The payload, if its body is in memory.
+    pub(super) fn payload(&self) -> Option<Payload> {
+        let Record { points, born, .. } = self.record;
+        self.body.clone().map(|body| Payload { body, points, born })
+    }
+
+    fn points(&self) -> u64 {
+        u64::from(self.record.points)
+    }
+
+    fn cost(&self) -> usize {
+        self.record.bytes + size_of::<Self>()
+    }
+}
+
+/// Payloads in order.
+#[derive(Debug)]
+pub(super) struct Line {
+    slots: VecDeque<Slot>,
+    limits: Limits,
+    /// All points, bytes and costs, and the points and costs of what is stored.
+    pub(super) points: u64,
+    pub(super) bytes: usize,
+    pub(super) cost: usize,
+    pub(super) stored_points: u64,
+    stored_cost: usize,
+    ids: i64,
+    order: i64,
+    /// Whether all goes to disk.
+    spilling: bool,
+    /// Whether that is for good, since the gateway stops.
+    closing: bool,
+    /// How many bytes go to disk at once: less when the disk has refused so much.
+    store_most: usize,
+    /// What the disk could hold when it last refused to take more.
+    disk_full: Option<usize>,
+    erase: Vec<i64>,
+    pub(super) shapers: u32,
+    /// What is in hand: a payload's number and the lane whose shipper has it. Few at a time.
+    claims: Vec<(i64, u64)>,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        let limits = Limits { memory: usize::MAX, disk: None, when_full: WhenFull::DropOldest };
+        Self {
+            slots: VecDeque::new(),
+            limits,
+            points: 0,
+            bytes: 0,
+            cost: 0,
+            stored_points: 0,
+            stored_cost: 0,
+            ids: 0,
+            order: 0,
+            spilling: false,
+            closing: false,
+            store_most: STORE_BYTES,
+            disk_full: None,
+            erase: Vec::new(),
+            shapers: 0,
+            claims: Vec::new(),
+        }
+    }
+}
+
+/// What shippers see.
+impl Line {
+    /// Holds to these limits from now on.
+    pub(super) fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.spilling = limits.disk.is_some() && (self.spilling || self.stored_cost > 0);
+    }
+
+    /// Answers how many points were dropped.
+    pub(super) fn push(&mut self, payload: Payload) -> u64 {
+        let Limits { memory, disk, when_full } = self.limits;
+        let size = cost(&payload);
+        if disk.is_some() && !self.slots.is_empty() && self.cost + size > memory {
+            self.spilling = true;
+        }
+        let mut lost = 0;
+        while when_full == WhenFull::DropOldest && !self.has_room(size) {
+            // When the disk is too slow, what is on it makes no room in memory.
+            let overtaken = self.cost + size <= self.room();
+            let Some(oldest) = self.unclaimed(overtaken) else { break };
+            lost += self.drop_at(oldest);
+        }
+        if !self.has_room(size) && !self.slots.is_empty() {
+            return lost + u64::from(payload.points);
+        }
+        self.order += 1;
+        let order = (self.order, 0);
+        self.put(self.slots.len(), payload, order, WIDTH, Arc::default());
+        lost
+    }
+
+    /// How many bytes may be held in all.
+    pub(super) fn room(&self) -> usize {
+        let Limits { memory, disk, .. } = self.limits;
+        let full = self.disk_full.map_or(usize::MAX, |stored| stored.saturating_add(memory));
+        disk.map_or(memory.saturating_add(self.stored_cost), |disk| disk.min(full))
+    }
+
+    /// Beside the room in all, what waits for the disk must not fill memory without bound.
+    fn has_room(&self, size: usize) -> bool {
+        let waiting = self.cost - self.stored_cost;
+        let Limits { memory, .. } = self.limits;
+        let behind = if self.spilling { memory.max(BEHIND) } else { 0 };
+        self.cost.saturating_add(size) <= self.room()
+            && waiting.saturating_add(size) <= memory.saturating_add(behind)
+    }
+
+    /// A shipper waits while another lane's has something in hand, so that order survives
+    /// the change from one to the other; and while the body of the next is on disk.
+    pub(super) fn claim(&mut self, lane: u64) -> Option<(i64, Payload, Arc<AtomicU32>)> {
+        if self.claims.iter().any(|(_, other)| *other != lane) {
+            return None;
+        }
+        let slot = self.unclaimed(false).and_then(|at| self.slots.get(at))?;
+        let (id, payload) = (slot.record.id, slot.payload()?);
+        let divisions = Arc::clone(&slot.divisions);
+        self.claims.push((id, lane));
+        Some((id, payload, divisions))
+    }
+
+    pub(super) fn commit(&mut self, id: i64) {
+        self.let_go(id);
+        if let Some(at) = self.place(id) {
+            self.take(at);
+        }
+    }
+
+    pub(super) fn let_go(&mut self, id: i64) {
+        self.claims.retain(|(claimed, _)| *claimed != id);
+    }
+
+    pub(super) fn replace(&mut self, id: i64, parts: [Payload; 2]) {
+        self.let_go(id);
+        let Some(at) = self.place(id) else { return };
+        let Some(whole) = self.take(at) else { return };
+        let [first, second] = parts;
+        let ((order, part), half) = (whole.record.order, whole.width / 2);
+        self.put(at, second, (order, part + half), half, Arc::clone(&whole.divisions));
+        self.put(at, first, (order, part), half, whole.divisions);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The birth of the oldest.
+    pub(super) fn oldest(&self) -> Option<UnixNanos> {
+        self.slots.front().map(|slot| slot.record.born)
+    }
+}
+
+/// What the disk sees.
+impl Line {
+    /// Takes up what was found on disk at the start.
+    pub(super) fn recover(&mut self, records: Vec<Record>) {
+        for record in records {
+            self.ids = self.ids.max(record.id);
+            self.order = self.order.max(record.order.0);
+            let slot =
+                Slot { record, width: 0, body: None, stored: true, divisions: Arc::default() };
+            self.stored_points += slot.points();
+            self.stored_cost += slot.cost();
+            self.enter(self.slots.len(), slot);
+        }
+        self.limit(self.limits);
+    }
+
+    /// From now on everything goes to disk: the gateway stops.
+    pub(super) fn close(&mut self) {
+        self.closing = self.limits.disk.is_some();
+        self.spilling |= self.closing;
+    }
+
+    /// What to do next on disk, if that can be read and can be written.
+    pub(super) fn work(&mut self, reads: bool, writes: bool) -> Work {
+        let fetch = if reads { self.missing_ahead() } else { Vec::new() };
+        if !writes {
+            return Work { fetch, ..Work::default() };
+        }
+        if !self.closing && self.stored_cost == 0 && self.cost <= self.limits.memory / 2 {
+            self.spilling = false;
+        }
+        let store = if self.spilling { self.next_to_store() } else { Vec::new() };
+        Work { fetch, erase: std::mem::take(&mut self.erase), store }
+    }
+
+    /// Bodies that shippers will ask for next.
+    fn missing_ahead(&self) -> Vec<i64> {
+        let ahead = self.ahead();
+        let is_missing = |slot: &&Slot| slot.body.is_none();
+        if !self.first(ahead / 2).any(|slot| slot.body.is_none()) {
+            return Vec::new();
+        }
+        self.first(ahead).filter(is_missing).map(|slot| slot.record.id).collect()
+    }
+
+    /// The slots at the front whose bodies make so many bytes, and one in any case.
+    fn first(&self, bytes: usize) -> impl Iterator<Item = &Slot> {
+        let mut before = 0;
+        self.slots.iter().take_while(move |slot| {
+            let within = before == 0 || before + slot.record.bytes <= bytes;
+            before += slot.record.bytes.max(1);
+            within
+        })
+    }
+
+    fn ahead(&self) -> usize {
+        AHEAD.min(self.limits.memory / 2)
+    }
+
+    fn next_to_store(&self) -> Vec<(Record, Bytes)> {
+        if self.stored_cost == self.cost {
+            return Vec::new();
+        }
+        let most = self.store_most;
+        let mut bytes = 0;
+        let unstored = self.slots.iter().filter(|slot| !slot.stored);
+        let next = unstored.filter_map(|slot| Some((slot.record, slot.body.clone()?)));
+        next.take_while(|(record, _)| {
+            let within = bytes == 0 || bytes + record.bytes <= most;
+            bytes += record.bytes.max(1);
+            within
+        })
+        .collect()
+    }
+
+    /// A body came from disk; one that is missing or damaged is given up. Answers its points.
+    pub(super) fn fetched(&mut self, id: i64, body: Option<Bytes>) -> u64 {
+        let Some(at) = self.place(id) else { return 0 };
+        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.body.is_none()) else {
+            return 0;
+        };
+        match body {
+            Some(body) => {
+                slot.body = Some(body);
+                0
+            }
+            None => self.drop_at(at),
+        }
+    }
+
+    /// These are on disk now. What has meanwhile left the line must leave the disk, too.
+    pub(super) fn stored(&mut self, ids: impl IntoIterator<Item = i64>) {
+        for id in ids {
+            self.store_most = (self.store_most * 2).clamp(1, STORE_BYTES);
+            let Some(at) = self.slots.iter().rposition(|slot| slot.record.id == id) else {
+                self.erase.push(id);
+                continue;
+            };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
+            slot.stored = true;
+            self.stored_points += slot.points();
+            self.stored_cost += slot.cost();
+            self.disk_full = None;
+        }
+        self.trim();
+    }
+
+    /// Bodies on disk that nobody will ask for soon leave memory. That of the first never does:
+    /// a shipper may have sent a part of it and know it by its address.
+    fn trim(&mut self) {
+        let kept = self.first(self.ahead()).count();
+        for slot in self.slots.iter_mut().skip(kept) {
+            if slot.stored && !self.claims.iter().any(|(id, _)| *id == slot.record.id) {
+                slot.body = None;
+            }
+        }
+    }
+
+    /// The disk did not take so many. If it takes no single one, it is full for now.
+    pub(super) fn put_off(&mut self, erase: Vec<i64>, count: usize) {
+        self.store_most /= 2;
+        if count <= 1 {
+            self.disk_full = Some(self.stored_cost);
+        }
+        self.erase.extend(erase);
+    }
+
+    /// The disk part is gone: what memory still has is to be stored again, if there is to be
+    /// another disk part. Answers the points of what memory has not.
+    pub(super) fn forget_stored(&mut self, anew: bool) -> u64 {
+        (self.stored_points, self.stored_cost) = (0, 0);
+        self.erase.clear();
+        self.limits.disk = self.limits.disk.filter(|_| anew);
+        self.spilling &= anew;
+        self.closing &= anew;
+        for slot in &mut self.slots {
+            slot.stored = false;
+        }
+        let mut lost = 0;
+        while let Some(at) = self.slots.iter().position(|slot| slot.body.is_none()) {
+            lost += self.drop_at(at);
+        }
+        lost
+    }
+
+    /// Whether all that should be on disk is there.
+    pub(super) fn is_settled(&self) -> bool {
+        self.erase.is_empty() && (!self.closing || self.stored_points == self.points)
+    }
+
+    /// Whether nothing is on disk, nor will be shortly.
+    pub(super) fn is_off_disk(&self) -> bool {
+        self.stored_cost == 0 && self.erase.is_empty() && !self.spilling
+    }
+
+    /// Gives up what is not on disk; answers its points.
+    pub(super) fn abandon(&mut self) -> u64 {
+        let before = self.points;
+        for slot in self.slots.iter().filter(|slot| !slot.stored) {
+            self.points -= slot.points();
+            self.bytes -= slot.record.bytes;
+            self.cost -= slot.cost();
+        }
+        self.slots.retain(|slot| slot.stored);
+        before - self.points
+    }
+}
+
+/// How the line itself is kept.
+impl Line {
+    fn unclaimed(&self, in_memory: bool) -> Option<usize> {
+        let is_claimed = |slot: &Slot| self.claims.iter().any(|(id, _)| *id == slot.record.id);
+        self.slots.iter().position(|slot| !(is_claimed(slot) || in_memory && slot.stored))
+    }
+
+    fn place(&self, id: i64) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.record.id == id)
+    }
+
+    fn put(
+        &mut self,
+        at: usize,
+        payload: Payload,
+        order: (i64, i64),
+        width: i64,
+        divisions: Arc<AtomicU32>,
+    ) {
+        self.ids += 1;
+        let Payload { body, points, born } = payload;
+        let record = Record { id: self.ids, order, points, bytes: body.len(), born };
+        self.enter(at, Slot { record, width, body: Some(body), stored: false, divisions });
+    }
+
+    fn enter(&mut self, at: usize, slot: Slot) {
+        self.points += slot.points();
+        self.bytes += slot.record.bytes;
+        self.cost += slot.cost();
+        self.slots.insert(at, slot);
+    }
+
+    fn drop_at(&mut self, at: usize) -> u64 {
+        self.take(at).map_or(0, |slot| slot.points())
+    }
+
+    fn take(&mut self, at: usize) -> Option<Slot> {
+        let slot = self.slots.remove(at)?;
+        self.points -= slot.points();
+        self.bytes -= slot.record.bytes;
+        self.cost -= slot.cost();
+        if slot.stored {
+            self.stored_points -= slot.points();
+            self.stored_cost -= slot.cost();
+            self.erase.push(slot.record.id);
+        }
+        Some(slot)
+    }
+}
+
+/// A payload's bytes, and what it takes to keep them in line.
+pub(super) fn cost(payload: &Payload) -> usize {
+    payload.body.len() + size_of::<Slot>()
+}
+
+/// Halved at each division of a payload, of which there are fewer.
+const WIDTH: i64 = 1 << 62;
+/// How many bytes from the disk wait in memory for the shippers.
+const AHEAD: usize = 4 << 20;
+/// How many bytes may wait for the disk in any case.
+const BEHIND: usize = 8 << 20;
+/// How many bytes go to disk in one transaction.
+const STORE_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for three payloads of one byte and not for four.
+    const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
+
+    fn payload(points: u32) -> Payload {
+        Payload { body: Bytes::from_static(b"\n"), points, born: UnixNanos(i64::from(points)) }
+    }
+
+    fn line(memory: usize, disk: Option<usize>, when_full: WhenFull) -> Line {
+        let mut line = Line::default();
+        line.limit(Limits { memory, disk, when_full });
+        line
+    }
+
+    fn points(line: &Line) -> Vec<u32> {
+        line.slots.iter().map(|slot| slot.record.points).collect()
+    }
+
+    /// Payloads are named by their points. Claims the first `claimed` of a full line, then
+    /// pushes number 4.
+    fn check(when_full: WhenFull, claimed: usize, kept: &[u32], lost: u64) {
+        let mut line = line(MEMORY, None, when_full);
+        for points in 1..=3 {
+            assert_eq!(line.push(payload(points)), 0);
+        }
+        (0..claimed).for_each(|_| assert!(line.claim(1).is_some()));
+        assert_eq!(line.push(payload(4)), lost);
+        assert_eq!(points(&line), kept, "{when_full:?} {claimed}");
+        assert_eq!(line.points, u64::from(kept.iter().sum::<u32>()));
+        assert_eq!((line.bytes, line.cost), (kept.len(), kept.len() * (size_of::<Slot>() + 1)));
+    }
+
+    #[test]
+    fn a_full_queue_does_what_it_was_told() {
+        check(WhenFull::DropOldest, 0, &[2, 3, 4], 1);
+        check(WhenFull::DropOldest, 1, &[1, 3, 4], 2);
+        check(WhenFull::DropOldest, 3, &[1, 2, 3], 4);
+        check(WhenFull::DropNewest, 0, &[1, 2, 3], 4);
+        check(WhenFull::Refuse, 1, &[1, 2, 3], 4);
+    }
+
+    #[test]
+    fn a_payload_larger_than_the_memory_is_taken_alone() {
+        let mut line = line(0, None, WhenFull::DropOldest);
+        assert_eq!(line.push(payload(1)), 0);
+        assert_eq!(line.push(payload(2)), 1);
+        line.limits.when_full = WhenFull::DropNewest;
+        assert_eq!(line.push(payload(3)), 3);
+    }
+
+    #[test]
+    fn parts_take_the_place_of_the_whole() {
+        let mut line = Line::default();
+        line.push(payload(9));
+        line.push(payload(3));
+        let (id, ..) = line.claim(1).unwrap();
+        line.replace(id, [payload(1), payload(2)]);
+        let orders: Vec<_> = line.slots.iter().map(|slot| slot.record.order).collect();
+        assert!(orders.is_sorted() && orders[0] < orders[1], "{orders:?}");
+        let mut next = || line.claim(1).map(|(_, payload, _)| payload.points);
+        assert_eq!([next(), next(), next(), next()], [Some(1), Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn all_of_memory_goes_to_disk_when_it_overflows() {
+        let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+        (1..=3).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+        assert!(line.work(true, true).is_empty(), "memory is enough");
+        assert_eq!(line.push(payload(4)), 0);
+        let stored: Vec<_> = line.work(true, true).store.iter().map(|(r, _)| r.points).collect();
+        assert_eq!(stored, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn memory_alone_is_used_again_when_the_disk_part_is_empty() {
+        let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+        (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+        let stored = line.work(true, true).store;
+        line.stored(stored.iter().map(|(record, _)| record.id));
+        while let Some((id, ..)) = line.claim(1) {
+            line.commit(id);
+            let fetch = line.work(true, false).fetch;
+            fetch.into_iter().for_each(|id| {
+                line.fetched(id, Some(Bytes::from_static(b"\n")));
+            });
+        }
+        assert_eq!(line.work(true, true).erase, [1, 2, 3, 4]);
+        line.push(payload(5));
+        assert!(line.work(true, true).is_empty());
+    }
+
+    #[test]
+    fn a_full_disk_is_a_full_queue() {
+        for (when_full, kept) in [
+            (WhenFull::DropOldest, vec![4, 5, 6, 7, 8, 9, 10]),
+            (WhenFull::DropNewest, vec![1, 2, 3, 4, 5, 6, 7]),
+        ] {
+            let mut line = line(MEMORY, Some(usize::MAX), when_full);
+            (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+            let stored = line.work(true, true).store;
+            line.stored(stored.iter().map(|(record, _)| record.id));
+            line.put_off(Vec::new(), 1);
+            let lost: u64 = (5..=10).map(|points| line.push(payload(points))).sum();
+            assert_eq!(points(&line), kept, "{when_full:?}");
+            assert_eq!(lost, 55 - kept.iter().sum::<u32>() as u64);
+        }
+    }
+}
