@@ -7,6 +7,7 @@
 use crate::mistake::Mistake;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::path::Path;
 
 /// Replaces references in all strings under `tree`, except those under the keys `literal`.
@@ -137,11 +138,20 @@ fn lookup(reference: &str, environment: &BTreeMap<String, String>) -> Result<Str
 ///
 /// A sentence that names the file and never its contents.
 pub fn read_trimmed(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
+    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
+    let mut text = String::new();
+    // A device may have no end, and no secret is longer.
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|error| cannot(&error))?;
+    if text.len() as u64 == FILE_BYTES_MAX {
+        return Err(cannot(&format_args!("it has {FILE_BYTES_MAX} bytes or more")));
+    }
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
+
+/// What a referenced file may have.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -172,6 +182,12 @@ mod tests {
             Some(mistake) => Err(mistake.message),
             None => Ok(tree["k"].as_str().unwrap().to_owned()),
         }
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let problem = read_trimmed(Path::new("/dev/zero")).unwrap_err();
+        assert!(problem.contains("1048576 bytes or more"), "{problem}");
     }
 
     #[test]

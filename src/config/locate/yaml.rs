@@ -15,10 +15,13 @@ pub(super) fn locate(text: &str) -> Result<BTreeMap<String, Spot>, Unreadable> {
         at: reader.place(error.marker()),
         message: error.info().to_owned(),
     })?;
-    match reader.second_document {
-        Some(at) => Err(Unreadable { at, message: "there is a second document".to_owned() }),
-        None => Ok(reader.spots),
+    if let Some(at) = reader.second_document {
+        return Err(Unreadable { at, message: "there is a second document".to_owned() });
     }
+    if let Some(at) = reader.too_much {
+        return Err(Unreadable { at, message: "its aliases unfold to too much".to_owned() });
+    }
+    Ok(reader.spots)
 }
 
 #[derive(Default)]
@@ -29,6 +32,8 @@ struct Reader<'a> {
     open: Vec<Level>,
     documents: u32,
     second_document: Option<usize>,
+    unfolding: Unfolding,
+    too_much: Option<usize>,
 }
 
 enum Level {
@@ -38,8 +43,52 @@ enum Level {
     List(String, usize),
 }
 
+/// How many values a document has once its aliases are replaced, which is done elsewhere and
+/// without a limit: ten lines can ask for billions.
+#[derive(Default)]
+struct Unfolding {
+    values: u64,
+    /// The anchors of what is open, and how many values there were before it.
+    open: Vec<(usize, u64)>,
+    /// How many values each anchor stands for.
+    anchors: BTreeMap<usize, u64>,
+}
+
+impl Unfolding {
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::MappingStart(anchor, _) | Event::SequenceStart(anchor, _) => {
+                self.open.push((*anchor, self.values));
+                self.add(1);
+            }
+            Event::MappingEnd | Event::SequenceEnd => {
+                if let Some((anchor, before)) = self.open.pop() {
+                    self.anchors.insert(anchor, self.values - before);
+                }
+            }
+            Event::Scalar(text, _, anchor, _) => {
+                // A long text counts as several.
+                let values = 1 + (text.len() / 64) as u64;
+                self.anchors.insert(*anchor, values);
+                self.add(values);
+            }
+            // One that is inside of what it stands for is refused elsewhere.
+            Event::Alias(anchor) => self.add(self.anchors.get(anchor).copied().unwrap_or(1)),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, values: u64) {
+        self.values = self.values.saturating_add(values);
+    }
+}
+
 impl MarkedEventReceiver for Reader<'_> {
     fn on_event(&mut self, event: Event, mark: Marker) {
+        self.unfolding.count(&event);
+        if self.unfolding.values > VALUES_MAX && self.too_much.is_none() {
+            self.too_much = Some(self.place(&mark));
+        }
         match event {
             Event::DocumentStart => {
                 self.documents += 1;
@@ -107,5 +156,29 @@ impl Reader<'_> {
     fn to_line_end(&self, start: usize) -> Range<usize> {
         let rest = self.text.get(start..).unwrap_or_default();
         start..start + rest.find('\n').unwrap_or(rest.len())
+    }
+}
+
+/// Far more than any configuration has, and read in a moment.
+const VALUES_MAX: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_that_unfold_to_too_much_are_refused() {
+        let laughs = |levels: u32| {
+            let line = |level: u32| {
+                let above = format!("*l{}, ", level.saturating_sub(1)).repeat(10);
+                format!("k{level}: &l{level} [{}]\n", if level == 0 { "x" } else { &above })
+            };
+            (0..levels).map(line).collect::<String>()
+        };
+        assert!(locate(&laughs(4)).is_ok());
+        for levels in [7, 10, 60] {
+            let error = locate(&laughs(levels)).unwrap_err();
+            assert!(error.message.contains("unfold to too much"), "{levels}: {}", error.message);
+        }
     }
 }
