@@ -11,8 +11,10 @@
 //! or a backend. What is refused is counted in the listener's book under its reason, and a
 //! line is logged now and then.
 
+mod bodies;
 mod config;
 mod datagram;
+mod door;
 mod grammar;
 mod http;
 mod intake;
@@ -99,7 +101,7 @@ fn start(context: &Context, bound: Bound) -> io::Result<()> {
         }
         (socket @ (Socket::Tcp(_) | Socket::Unix(_)), _) => {
             if let Some(acceptor) = Acceptor::new(socket)? {
-                context.run(stream::run(acceptor, bound.handed_in, context.clone()));
+                context.run(door::run(acceptor, bound.handed_in, context.clone()));
             }
         }
         (Socket::Udp(..) | Socket::Unixgram(_), protocol) => {

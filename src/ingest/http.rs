@@ -26,7 +26,6 @@ use answer::{Refusal, Web};
 use axum::http::{Method, Uri};
 use axum::response::Response;
 use axum::{Extension, Router, middleware};
-pub(super) use body::Shared;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! What every receiving task works with: the listener it belongs to, and its own batch.
 
+use super::Config;
+use super::bodies::Bodies;
 use super::grammar::Grammar;
-use super::{Config, http};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
@@ -35,7 +36,7 @@ pub(super) struct Context {
     /// One permit for each connection.
     pub(super) connections: Arc<Semaphore>,
     /// What requests' bodies share.
-    pub(super) bodies: http::Shared,
+    pub(super) bodies: Bodies,
     /// Cancelled when it is to end at once.
     end: CancellationToken,
     tasks: TaskTracker,
@@ -56,7 +57,7 @@ impl Context {
         tasks: TaskTracker,
     ) -> Self {
         let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
-        let bodies = http::Shared::new(config.limits.body.bytes());
+        let bodies = Bodies::new(config.limits.body.bytes());
         let grammar = Arc::new(Grammar::new(config));
         let (config, log) = (Arc::new(config.clone()), Arc::default());
         let listener = name.into();

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, each served by a task of its own, lines read from it.
+//! One connection, and the lines that are read from it.
 //!
 //! Reading never waits for the peer to read: what is to be answered is written as far as the
 //! kernel takes it, and the rest waits in a bounded buffer. At the end of a stream a last line
@@ -8,13 +8,10 @@
 //! At a stop, what the kernel has already received is still read. While a backend that may
 //! refuse is full, nothing is read, so that the senders feel it.
 //!
-//! Metrics: `connection_limit`, `idle_timeout`, `incomplete_line`, `accept_failed`, and
-//! noticed `paused` and `reply_dropped`.
+//! Metrics: `idle_timeout`, `incomplete_line`, and noticed `paused` and `reply_dropped`.
 
-use super::intake::{Context, Intake, Who};
-use super::{http, opentsdb, statsd};
-use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
-use crate::origin::Protocol;
+use super::intake::{Context, Intake};
+use crate::net::{Peer, Stream};
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
 use std::io;
@@ -23,80 +20,6 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-/// Accepts connections until the listener stops, those among them that are waiting by then;
-/// at a socket that a successor will have (`handed_in`) they wait for that one.
-pub(super) async fn run(acceptor: Acceptor, handed_in: bool, context: Context) {
-    let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
-    loop {
-        tokio::select! {
-            biased; // The runtime's budget for one task keeps a crowd from going on for ever.
-            () = door.context.stop.cancelled(), if handed_in => break,
-            accepted = acceptor.accept() => door.open(accepted).await,
-            () = door.context.stop.cancelled() => break,
-        }
-    }
-}
-
-/// What is spoken on the connections of one socket.
-#[derive(Clone)]
-enum Speech {
-    Statsd,
-    Opentsdb(axum::Router),
-    Http(axum::Router),
-}
-
-impl Speech {
-    fn of(context: &Context) -> Self {
-        match context.config.protocol {
-            Protocol::Statsd => Self::Statsd,
-            Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
-            Protocol::Http => Self::Http(http::points_app(context)),
-            Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
-        }
-    }
-
-    async fn serve(self, connection: Connection) {
-        match self {
-            Self::Statsd => statsd::serve(connection).await,
-            Self::Opentsdb(app) => opentsdb::serve(connection, app).await,
-            Self::Http(app) => http::serve(connection, Vec::new(), app).await,
-        }
-    }
-}
-
-/// Lets connections in, as many as the limit allows.
-struct Door {
-    speech: Speech,
-    context: Context,
-    admitted: usize,
-}
-
-impl Door {
-    async fn open(&mut self, accepted: io::Result<(Stream, Peer)>) {
-        match accepted {
-            Ok((stream, peer)) => self.admit(stream, peer),
-            Err(error) => {
-                let text = error.to_string();
-                self.context.refuse("accept_failed", 1, text.as_bytes(), Who(None));
-                sleep(RETRY_AFTER).await;
-            }
-        }
-    }
-
-    fn admit(&mut self, stream: Stream, peer: Peer) {
-        let Ok(permit) = self.context.connections.clone().try_acquire_owned() else {
-            return self.context.refuse("connection_limit", 1, b"", (&peer).into());
-        };
-        self.admitted = self.admitted.wrapping_add(1);
-        let context = self.context.for_worker(self.admitted);
-        context.book.connections.add(1);
-        let connection =
-            Connection { stream, presence: Presence { peer, context, _permit: permit } };
-        let speech = self.speech.clone();
-        self.context.run(speech.serve(connection));
-    }
-}
 
 /// One client's connection.
 pub(super) struct Connection {
@@ -109,6 +32,13 @@ pub(super) struct Presence {
     pub(super) peer: Peer,
     pub(super) context: Context,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Presence {
+    pub(super) fn new(peer: Peer, context: Context, permit: OwnedSemaphorePermit) -> Self {
+        context.book.connections.add(1);
+        Self { peer, context, _permit: permit }
+    }
 }
 
 impl Drop for Presence {

@@ -7,6 +7,7 @@
 
 use super::answer::{Refusal, Web, intake, reply};
 use super::{body, query};
+use crate::ingest::bodies::Whole;
 use crate::ingest::intake::Who;
 use crate::net::Peer;
 use axum::extract::{Request, State};
@@ -56,7 +57,7 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
         intake.submit();
         answer
     };
-    Ok(body::digest(bytes.len(), &web.bodies, digest).await)
+    Ok(web.bodies.digest(bytes.len(), digest).await)
 }
 
 /// A unit that nobody knows refuses the request: with another, its points would lie in 1970.
@@ -89,7 +90,7 @@ async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
     let by_query = request.uri().query().unwrap_or("").to_owned();
     let by_form = match *request.method() {
         Method::POST => body::read(request, web).await?,
-        _ => body::Whole::default(),
+        _ => Whole::default(),
     };
     let texts = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")];
     Ok(texts.into_iter().find_map(|text| query::text(text, "q")).unwrap_or_default())

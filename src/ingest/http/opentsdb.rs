@@ -53,7 +53,7 @@ async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer
     let mut intake = intake(web)?;
     let bytes = body::read(request, web).await?;
     let put = || put_all(&bytes, &flags, &mut intake, peer);
-    Ok(body::digest(bytes.len(), &web.bodies, put).await)
+    Ok(web.bodies.digest(bytes.len(), put).await)
 }
 
 fn put_all(bytes: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {

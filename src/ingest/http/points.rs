@@ -55,7 +55,7 @@ async fn take_points(
         intake.submit();
         Ok(outcome.answer(details))
     };
-    body::digest(bytes.len(), &web.bodies, digest).await
+    web.bodies.digest(bytes.len(), digest).await
 }
 
 async fn point(State(web): State<Web>, request: Request) -> Response {

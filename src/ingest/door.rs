@@ -1,0 +1,83 @@
+//! Connections are let in, up to a limit, and each is served by a task of its own.
+//!
+//! Metrics: `connection_limit`, `accept_failed`.
+
+use super::intake::{Context, Who};
+use super::stream::{Connection, Presence};
+use super::{http, opentsdb, statsd};
+use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
+use crate::origin::Protocol;
+use std::io;
+use tokio::time::sleep;
+
+/// Accepts connections until the listener stops, those among them that are waiting by then;
+/// at a socket that a successor will have (`handed_in`) they wait for that one.
+pub(super) async fn run(acceptor: Acceptor, handed_in: bool, context: Context) {
+    let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
+    loop {
+        tokio::select! {
+            biased; // The runtime's budget for one task keeps a crowd from going on for ever.
+            () = door.context.stop.cancelled(), if handed_in => break,
+            accepted = acceptor.accept() => door.open(accepted).await,
+            () = door.context.stop.cancelled() => break,
+        }
+    }
+}
+
+/// What is spoken on the connections of one socket.
+#[derive(Clone)]
+enum Speech {
+    Statsd,
+    Opentsdb(axum::Router),
+    Http(axum::Router),
+}
+
+impl Speech {
+    fn of(context: &Context) -> Self {
+        match context.config.protocol {
+            Protocol::Statsd => Self::Statsd,
+            Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
+            Protocol::Http => Self::Http(http::points_app(context)),
+            Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
+        }
+    }
+
+    async fn serve(self, connection: Connection) {
+        match self {
+            Self::Statsd => statsd::serve(connection).await,
+            Self::Opentsdb(app) => opentsdb::serve(connection, app).await,
+            Self::Http(app) => http::serve(connection, Vec::new(), app).await,
+        }
+    }
+}
+
+/// Lets connections in, as many as the limit allows.
+struct Door {
+    speech: Speech,
+    context: Context,
+    admitted: usize,
+}
+
+impl Door {
+    async fn open(&mut self, accepted: io::Result<(Stream, Peer)>) {
+        match accepted {
+            Ok((stream, peer)) => self.admit(stream, peer),
+            Err(error) => {
+                let text = error.to_string();
+                self.context.refuse("accept_failed", 1, text.as_bytes(), Who(None));
+                sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: Stream, peer: Peer) {
+        let Ok(permit) = self.context.connections.clone().try_acquire_owned() else {
+            return self.context.refuse("connection_limit", 1, b"", (&peer).into());
+        };
+        self.admitted = self.admitted.wrapping_add(1);
+        let context = self.context.for_worker(self.admitted);
+        let connection = Connection { stream, presence: Presence::new(peer, context, permit) };
+        let speech = self.speech.clone();
+        self.context.run(speech.serve(connection));
+    }
+}
