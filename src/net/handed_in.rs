@@ -180,10 +180,11 @@ mod tests {
 
     #[test]
     fn another_address_takes_none() {
+        // Addresses that nobody else uses: a port free for UDP may be some client's for TCP.
         for (given, wants) in [
-            ("udp://127.0.0.1:0", "tcp://127.0.0.1:PORT"),
-            ("udp://127.0.0.1:0", "udp://127.0.0.1:0"),
-            ("udp://127.0.0.1:0", "udp://127.0.0.2:PORT"),
+            ("udp://127.77.0.3:0", "tcp://127.77.0.3:PORT"),
+            ("udp://127.77.0.3:0", "udp://127.77.0.3:0"),
+            ("udp://127.77.0.3:0", "udp://127.77.0.4:PORT"),
         ] {
             assert_eq!(flags(&ask(given, wants).unwrap()), [false], "{given} {wants}");
         }
@@ -231,7 +232,8 @@ mod tests {
     #[test]
     fn what_fails_takes_nothing_and_what_nobody_wants_is_closed() {
         let (ready, kept) = manager("tcp://127.0.0.1:0");
-        let (unwanted, other) = manager("tcp://127.0.0.1:0");
+        // An address that nobody else uses, since its port is let go and asked for again.
+        let (unwanted, other) = manager("tcp://127.77.0.5:0");
         let (address, unwanted_name) = (ready.name(), unwanted.name());
         drop(other);
         let mut sockets = Sockets::with(vec![ready, unwanted]);
