@@ -90,10 +90,11 @@ async fn taken(gateway: &Gateway, route: &str, clients: &Clients) {
     .await;
 }
 
-/// A file of `config/migrate/` with nothing changed but addresses, ports and the password.
+/// A file of `config/migrate/` with nothing changed but addresses, ports, and who writes to InfluxDB.
 fn shipped(file: &str, statsd: SocketAddr, influxd: &Influxd) -> String {
     let path = format!("{}/config/migrate/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut text = std::fs::read_to_string(path).unwrap();
+    let password = format!("password = \"{PASSWORD}\"");
     for (theirs, ours) in [
         ("0.0.0.0:8125", "127.0.0.1:0"),
         ("0.0.0.0:4242", "127.0.0.1:0"),
@@ -101,7 +102,8 @@ fn shipped(file: &str, statsd: SocketAddr, influxd: &Influxd) -> String {
         ("127.0.0.1:9102", "127.0.0.1:0"),
         ("statsd.internal:8125", &statsd.to_string()),
         ("http://influx.internal:8086", &influxd.url()),
-        ("${INFLUX_PASSWORD}", PASSWORD),
+        ("#username", "username"),
+        ("#password_file = \"/etc/pointsman/influx-password\"", &password),
     ] {
         text = text.replace(theirs, ours);
     }
