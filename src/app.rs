@@ -11,7 +11,7 @@ mod data_dir;
 mod lanes;
 mod listeners;
 
-pub use banner::banner;
+pub use banner::{Started, banner};
 
 use crate::books::Books;
 use crate::clock::Clock;

@@ -4,7 +4,7 @@
 //! installed before the configuration is read, and from the first line of `main` until then
 //! hangups are held back, so that an early one is kept and not deadly.
 
-use crate::app::{App, Given, Loader, Wish, banner};
+use crate::app::{App, Given, Loader, Started, Wish, banner};
 use crate::clock::Clock;
 use crate::config::Inputs;
 use crate::log;
@@ -72,12 +72,15 @@ async fn serve(
     for warning in warnings.lines() {
         warn!("{warning}");
     }
+    let files = inputs.files.clone();
     let app = match App::start(plan.clone(), loader(inputs), Clock::System, given).await {
         Ok(app) => app,
         Err(problem) => return failed(&problem),
     };
     if format == log::Format::Text {
-        log::tell(&banner(&plan, &app.addresses(), &app.admin_address()));
+        let program = std::env::args().next().unwrap_or_else(|| "pointsman".to_owned());
+        let started = Started { program: &program, files: &files };
+        log::tell(&banner(&plan, &app.addresses(), &app.admin_address(), started));
     }
     let (shutdown, told) = oneshot::channel::<()>();
     tokio::spawn(signals.watch(app.wish(), shutdown));
