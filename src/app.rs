@@ -273,8 +273,9 @@ fn tell(books: &Books, farewell: &Farewell) {
 fn summary(plan: &Plan, before: &Plan) -> String {
     let listeners = changes("listener", &plan.listeners, &before.listeners);
     let backends = changes("backend", &plan.backends, &before.backends);
-    let routes = (plan.routes != before.routes).then(|| format!("{} routes", plan.routes.len()));
-    let parts: Vec<_> = [listeners, backends, routes].into_iter().flatten().collect();
+    let routes =
+        (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
+    let parts: Vec<_> = listeners.into_iter().chain(backends).chain(routes).collect();
     if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
 }
 
@@ -282,12 +283,14 @@ fn changes<T: PartialEq>(
     what: &str,
     now: &BTreeMap<String, T>,
     before: &BTreeMap<String, T>,
-) -> Option<String> {
-    let new = now.iter().filter(|(name, section)| before.get(*name) != Some(section));
+) -> Vec<String> {
+    let kept = now.iter().filter_map(|(name, section)| match before.get(name) {
+        None => Some(format!("{what} {name} added")),
+        Some(old) if old != section => Some(format!("{what} {name} changed")),
+        Some(_) => None,
+    });
     let gone = before.keys().filter(|name| !now.contains_key(*name));
-    let words: Vec<_> =
-        new.map(|(name, _)| name.clone()).chain(gone.map(|name| format!("-{name}"))).collect();
-    (!words.is_empty()).then(|| format!("{what} {}", words.join(" ")))
+    kept.chain(gone.map(|name| format!("{what} {name} removed"))).collect()
 }
 
 /// How long a reload waits for the clients of a listener that it replaces.
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(app.apply(first).await, Ok("nothing has changed".to_owned()));
         let other = "[backends.c]\nkind = 'blackhole'\n[[routes]]\nto = ['c']\n";
         let summary = app.apply(plan(other)).await;
-        assert_eq!(summary, Ok("backend c -b, 1 routes".to_owned()));
+        assert_eq!(summary, Ok("backend c added, backend b removed, routes (1 now)".to_owned()));
     }
 
     #[tokio::test]
