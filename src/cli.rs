@@ -116,7 +116,7 @@ pub struct SendArgs {
     /// How to say it
     #[arg(value_enum, value_name = "PROTOCOL")]
     pub protocol: send::Protocol,
-    /// Where to; by default the protocol's port on this host
+    /// Where to, as host:port; by default the protocol's port on this host
     #[arg(long, value_name = "ADDR")]
     pub to: Option<String>,
     /// The series' name
@@ -229,7 +229,9 @@ fn send(args: SendArgs) -> ExitCode {
         command: args.command,
     };
     match send::send(&message) {
-        Ok(status) => ExitCode::from(status),
+        // What a command prints is its own affair.
+        Ok(sent) if message.command.is_empty() => print(&sent.to_string()),
+        Ok(sent) => ExitCode::from(sent.status),
         Err(problem) => {
             complain(&format_args!("error: {problem}\n"));
             ExitCode::FAILURE

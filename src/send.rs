@@ -13,6 +13,7 @@ use protocols::statsd::TagDialect;
 use protocols::{Batch, Encode, Measure, Number, UnixNanos, opentsdb, statsd};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::process::Command;
@@ -46,12 +47,27 @@ pub enum Protocol {
     Http,
 }
 
-/// Runs the command, if there is one, and sends. Answers the command's exit status.
+/// What was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// That of the command, if there was one.
+    pub status: u8,
+    to: String,
+    wire: String,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "sent to {}: {}", self.to, self.wire.trim_end())
+    }
+}
+
+/// Runs the command, if there is one, and sends.
 ///
 /// # Errors
 ///
 /// What went wrong, as a sentence that says where.
-pub fn send(message: &Message) -> Result<u8, String> {
+pub fn send(message: &Message) -> Result<Sent, String> {
     let (status, millis) = match message.command.split_first() {
         Some((program, arguments)) => timed(program, arguments)?,
         None => (0, None),
@@ -59,7 +75,7 @@ pub fn send(message: &Message) -> Result<u8, String> {
     let to = message.to.clone().unwrap_or_else(|| message.protocol.usual().to_owned());
     let wire = message.wire(millis, Clock::System)?;
     deliver(message.protocol, &to, &wire).map_err(|error| format!("to {to}: {error}"))?;
-    Ok(status)
+    Ok(Sent { status, to, wire: String::from_utf8_lossy(&wire).into_owned() })
 }
 
 fn timed(program: &str, arguments: &[String]) -> Result<(u8, Option<f64>), String> {
@@ -135,9 +151,11 @@ impl Protocol {
 }
 
 fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
+    // Addresses are shown with their scheme, and copied with it.
+    let place = to.split_once("://").map_or(to, |(_, place)| place);
     match protocol {
         Protocol::Statsd => {
-            let peer = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+            let peer = place.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
             let any: IpAddr = match peer {
                 SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                 SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -145,7 +163,7 @@ fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
             UdpSocket::bind((any, 0))?.send_to(wire, peer).map(|_| ())
         }
         Protocol::Opentsdb => {
-            let mut stream = TcpStream::connect(to)?;
+            let mut stream = TcpStream::connect(place)?;
             stream.write_all(wire)?;
             stream.shutdown(std::net::Shutdown::Write)?;
             refusal(&mut stream)
@@ -164,7 +182,11 @@ fn refusal(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
-    let url = if to.contains("://") { to.to_owned() } else { format!("http://{to}") };
+    let url = match to.split_once("://") {
+        Some(("http" | "https", _)) => to.to_owned(),
+        Some((_, place)) => format!("http://{place}"),
+        None => format!("http://{to}"),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -172,7 +194,7 @@ fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
             reqwest::Client::builder().timeout(PATIENCE).build().map_err(io::Error::other)?;
         let request = client.post(format!("{}/v1/points", url.trim_end_matches('/')));
         let request = request.header("content-type", "application/json").body(body);
-        let response = request.send().await.map_err(io::Error::other)?;
+        let response = request.send().await.map_err(|error| root(&error))?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -180,6 +202,15 @@ fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
         let text = response.text().await.unwrap_or_default();
         Err(io::Error::other(format!("{status} {text}")))
     })
+}
+
+/// The innermost cause, which is the one that says something: "Connection refused".
+fn root(error: &dyn std::error::Error) -> io::Error {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    io::Error::other(cause.to_string())
 }
 
 const LINE_MAX: usize = 1432;

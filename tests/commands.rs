@@ -19,11 +19,15 @@ async fn send_speaks_every_protocol() {
         ("opentsdb", "tsdb", "tcp", "sample"),
         ("http", "api", "tcp", "sample"),
     ] {
-        let to = gateway.addr(listener, transport).to_string();
+        // As the banner shows it.
+        let to = format!("{transport}://{}", gateway.addr(listener, transport));
         let name = format!("sent.by.{protocol}");
-        succeeds(&pointsman(&[
+        let output = pointsman(&[
             "send", protocol, "--to", &to, "--name", &name, "--value", "-2.5", "--tag", "os=linux",
-        ]));
+        ]);
+        succeeds(&output);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.starts_with(&format!("sent to {to}: ")) && said.contains(&name), "{said}");
         let point = printed(&gateway, &name).await;
         let parts = ["kind", "value", "tags"].map(|key| point[key].clone());
         assert_eq!(parts, [json!(kind), json!(-2.5), json!({ "os": "linux" })], "{point}");
@@ -61,7 +65,7 @@ async fn send_says_what_went_wrong() {
     let long = "x".repeat(2000);
     for (arguments, says) in [
         (&["send", "opentsdb", "--to", &nobody][..], &["refused", &nobody][..]),
-        (&["send", "http", "--to", &nobody], &[&nobody]),
+        (&["send", "http", "--to", &nobody], &["refused", &nobody]),
         (&["send", "statsd", "--to", "nowhere"], &["nowhere"]),
         (&["send", "http", "--to", &api, "--name", &long], &["400", "1024"]),
         (&["send", "opentsdb", "--to", &tsdb, "--tag", "a=b", "--tag", "c=d"], &["put: ", "tags"]),
