@@ -93,7 +93,7 @@ pub struct QueryArgs {
     /// The configuration, which says where the store is.
     #[command(flatten)]
     pub run: RunArgs,
-    /// The series' name
+    /// The series' name; *, ? and {a,b} stand for others, and /…/ is a regular expression
     #[arg(value_name = "NAME")]
     pub name: String,
     /// From when: "10m" (ago), "2026-01-31T12:00:00Z", seconds since 1970
@@ -165,6 +165,9 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
 fn check(inputs: &Inputs) -> ExitCode {
     match Plan::load(inputs) {
         Ok(Planned { plan, warnings }) => {
+            if inputs.files.is_empty() {
+                complain(&"no --config was given: this is the built-in configuration\n\n");
+            }
             complain(&warnings);
             print(&plan.to_string())
         }

@@ -42,7 +42,7 @@ pub enum Format {
     /// For people.
     #[default]
     Table,
-    /// One array.
+    /// One object, as GET /v1/query answers.
     Json,
     /// Comma-separated.
     Csv,
