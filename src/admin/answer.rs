@@ -1,10 +1,25 @@
-//! Refusals, all of one shape: `{"error":{"code":…,"message":"…"}}`.
+//! Answers in JSON, each a line; refusals are all of one shape: `{"error":{"code":…,"message":"…"}}`.
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::json;
+
+/// JSON that ends its line, as a terminal wants it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_string(&self.0) {
+            Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+            Err(problem) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response()
+            }
+        }
+    }
+}
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +64,8 @@ impl Refusal {
 
 impl From<QueryRejection> for Refusal {
     fn from(rejection: QueryRejection) -> Self {
-        Self::bad_request(rejection.body_text())
+        let text = rejection.body_text();
+        Self::bad_request(text.trim_start_matches("Failed to deserialize query string: "))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Questions to the embedded store, asked on a blocking thread.
 
 use super::State;
-use super::answer::Refusal;
+use super::answer::{Json, Refusal};
 use crate::store::{Answer, Error, Question, Store};
 use crate::when;
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State as Extract};
 use protocols::UnixNanos;
