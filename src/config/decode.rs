@@ -250,7 +250,16 @@ impl Decoder<'_> {
                 let found = found.split_once(": ").map_or(found, |(_, found)| found);
                 let found = if hide { "something else" } else { found };
                 let (expected, found) = (in_our_words(expected), in_our_words(found));
-                Mistake::new(key, format!("expected {expected}, found {found}"))
+                let mistake = Mistake::new(key, format!("expected {expected}, found {found}"));
+                match expected.as_str() {
+                    "a list" if found.starts_with('"') => {
+                        mistake.hint(format!("write it in brackets: [{found}]"))
+                    }
+                    "a list" if (self.foreign)(key) => {
+                        mistake.hint("write it as in TOML: [\"one\", \"two\"]")
+                    }
+                    _ => mistake,
+                }
             }
             None if hide => Mistake::new(key, "the value does not fit (it is not shown)"),
             None => match message.split_once("; ") {
@@ -473,7 +482,8 @@ mod tests {
             [
                 "backends.b.kind: there is no such kind of backend (one of statsd, influxdb, store, stdout, blackhole)",
                 "backends.c.token: expected a text, found something else",
-                "listeners.s.bind: expected a list, found something else",
+                "listeners.s.bind: expected a list, found something else \
+                 (write it as in TOML: [\"one\", \"two\"])",
                 "listeners.s.limits.line: the value does not fit (it is not shown)",
                 "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb",
             ]
