@@ -47,7 +47,7 @@ struct Story<'a> {
 impl Story<'_> {
     fn tell(&self, point: &Point<'_>, text: &mut String) -> fmt::Result {
         writeln!(text, "point    {}", describe(point))?;
-        writeln!(text, "gate     no principals are configured: anyone may write")?;
+        writeln!(text, "gate     none: whoever reaches the listener may write")?;
         let verdicts = self.rules.explain(point, self.origin);
         let told = || self.rules.iter().zip(&verdicts);
         for (place, (rule, verdict)) in told().enumerate() {
