@@ -379,7 +379,7 @@ impl Held {
             return Ok(Some(bound));
         }
         if let Some((asked, given)) = bound.socket.ask_buffer(want.receive_buffer)? {
-            let hint = if given < asked { "raise net.core.rmem_max to get more" } else { "" };
+            let hint = (given < asked).then_some("raise net.core.rmem_max to get more");
             let Bound { listener, address, .. } = &bound;
             info!(%listener, address, asked, given, hint, "receive buffer");
         }
