@@ -12,7 +12,8 @@ const REPLACEMENT: char = '_';
 
 /// Appends a measurement; answers whether it had to be changed.
 pub(super) fn measurement(name: &str, out: &mut Vec<u8>) -> bool {
-    match name.strip_prefix('#') {
+    // At the start of a body, readers take U+FEFF for a byte order mark and drop it.
+    match name.strip_prefix(['#', '\u{feff}']) {
         Some(rest) => {
             push(REPLACEMENT, out);
             fit(rest, false, out);
@@ -140,6 +141,7 @@ mod tests {
             .iter()
             .copied()
             .chain([("a=b", "a=b"), (r"a\=b", "a_=b"), ("#a#b", "_a#b"), ("time", "time")])
+            .chain([("\u{feff}", "_"), ("a\u{feff}", "a\u{feff}")])
             .collect();
         check(|text, out| _ = measurement(text, out), &cases);
     }
