@@ -9,6 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -94,8 +95,17 @@ impl Gateway {
     }
 
     /// The books, as `GET /v1/ledger` has them.
+    ///
+    /// Its numbers are read one after the other, so a book that is written to meanwhile may be
+    /// off by what moved: such a ledger is asked for again for a moment, and then shown as it is.
     pub async fn ledger(&self) -> Value {
-        self.admin_get("/v1/ledger").await.expect_success().json()
+        let asked = Instant::now();
+        loop {
+            let ledger: Value = self.admin_get("/v1/ledger").await.expect_success().json();
+            if balances(&ledger) || asked.elapsed() > LEDGER_PATIENCE {
+                return ledger;
+            }
+        }
     }
 
     /// Puts a new configuration in place and asks for it over the admin listener; the answer is
@@ -222,6 +232,16 @@ fn messages(log: &str) -> impl Iterator<Item = Value> {
 const CONFIG: &str = "pointsman.toml";
 const DATA: &str = "data";
 const STDOUT: &str = "stdout";
+
+/// Whether every listener's and every backend's book does.
+fn balances(ledger: &Value) -> bool {
+    let sections = ["listeners", "backends"].map(|section| ledger[section].as_object());
+    let mut books = sections.into_iter().flatten().flat_map(|section| section.values());
+    books.all(|book| book["balanced"] == true)
+}
+
+/// Far longer than a book is off for, and no test waits for it but one that fails.
+const LEDGER_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
