@@ -28,5 +28,5 @@
 mod encode;
 mod read;
 
-pub use encode::Encoder;
+pub use encode::{Encoder, Value};
 pub use read::{ReadError, parse_line};

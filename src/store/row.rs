@@ -1,6 +1,6 @@
 //! One line of a payload, as the tables hold it.
 
-use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos, jsonl};
+use protocols::{Batch, Measure, Point, UnixNanos, jsonl};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// A point on its way into the tables.
@@ -57,28 +57,16 @@ impl Serialize for Columns<'_> {
                 }
             }
             Measure::Set(member) => map.serialize_entry("member", member)?,
-            Measure::Reading(number) => map.serialize_entry("value", &Value(number.into()))?,
+            Measure::Reading(number) => {
+                map.serialize_entry("value", &jsonl::Value(number.into()))?
+            }
             Measure::Fields(fields) => {
                 for (key, value) in fields.iter() {
-                    map.serialize_entry(key, &Value(value))?;
+                    map.serialize_entry(key, &jsonl::Value(value))?;
                 }
             }
         }
         map.end()
-    }
-}
-
-struct Value<'a>(FieldValue<'a>);
-
-impl Serialize for Value<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            FieldValue::Number(Number::I64(value)) => serializer.serialize_i64(value),
-            FieldValue::Number(Number::U64(value)) => serializer.serialize_u64(value),
-            FieldValue::Number(Number::F64(value)) => serializer.serialize_f64(value),
-            FieldValue::Bool(truth) => serializer.serialize_bool(truth),
-            FieldValue::Text(text) => serializer.serialize_str(text),
-        }
     }
 }
 

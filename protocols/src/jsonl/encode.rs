@@ -121,7 +121,9 @@ impl Serialize for FieldMap<'_> {
     }
 }
 
-struct Value<'a>(FieldValue<'a>);
+/// A column's value in JSON: integers stay integers, doubles keep their point.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'a>(pub FieldValue<'a>);
 
 impl Serialize for Value<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
