@@ -31,6 +31,13 @@ pub struct Payload {
     pub born: UnixNanos,
 }
 
+impl Payload {
+    /// Records that tell so many points, the first of which was encoded then.
+    pub fn new(body: impl Into<Bytes>, points: u32, born: UnixNanos) -> Self {
+        Self { body: body.into(), points, born }
+    }
+}
+
 /// What became of one attempt to ship a payload. Only a shipper interprets a peer's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -25,7 +25,7 @@ mod tests {
 
     #[tokio::test]
     async fn everything_is_taken() {
-        let payload = Payload { body: "x".into(), points: 1, born: UnixNanos(0) };
+        let payload = Payload::new("x", 1, UnixNanos(0));
         assert_eq!(Shipper.ship(&payload).await, Outcome::Delivered);
     }
 }

@@ -294,7 +294,6 @@ const RESOLVE_EVERY: Span = Span::secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use protocols::UnixNanos;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
@@ -311,7 +310,7 @@ mod tests {
 
     fn payload(body: &'static str) -> Payload {
         let points = u32::try_from(body.lines().count()).unwrap();
-        Payload { body: Bytes::from_static(body.as_bytes()), points, born: UnixNanos(1) }
+        Payload::new(body, points, UnixNanos(1))
     }
 
     async fn received(socket: &UdpSocket) -> String {

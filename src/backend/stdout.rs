@@ -168,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     fn payload(body: &'static str) -> Payload {
-        Payload { body: body.into(), points: 1, born: UnixNanos(7) }
+        Payload::new(body, 1, UnixNanos(7))
     }
 
     /// Takes what its script says: so many bytes, or an error.

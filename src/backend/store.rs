@@ -139,7 +139,7 @@ mod tests {
     fn payload(lines: &[&str]) -> Payload {
         let body =
             lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect::<Vec<_>>();
-        Payload { body: body.into(), points: u32::try_from(lines.len()).unwrap(), born: EPOCH }
+        Payload::new(body, u32::try_from(lines.len()).unwrap(), EPOCH)
     }
 
     fn shipper(data_dir: &Path, clock: Clock) -> (Shipper, Arc<BackendBook>) {

@@ -75,7 +75,7 @@ impl Slot {
     /// The payload, if its body is in memory.
     pub(super) fn payload(&self) -> Option<Payload> {
         let Record { points, born, .. } = self.record;
-        self.body.clone().map(|body| Payload { body, points, born })
+        self.body.clone().map(|body| Payload::new(body, points, born))
     }
 
     fn points(&self) -> u64 {
@@ -469,7 +469,7 @@ mod tests {
     const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
 
     fn payload(points: u32) -> Payload {
-        Payload { body: Bytes::from_static(b"\n"), points, born: UnixNanos(i64::from(points)) }
+        Payload::new("\n", points, UnixNanos(i64::from(points)))
     }
 
     fn line(memory: usize, disk: Option<usize>, when_full: WhenFull) -> Line {

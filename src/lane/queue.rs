@@ -4,10 +4,8 @@
 //! wakes shippers and keeps the books. A payload is *claimed* by an attempt and then either
 //! *committed* (it leaves) or let go (it stays where it was). So it is shipped at least once.
 //!
-//! All that happens on disk happens on one blocking thread at a time, in transactions of as much
-//! as has come together; neither shaper nor shippers wait for it, but a shipper for a body that
-//! is on disk. When the disk takes nothing, the queue is full as far as that goes, and the disk
-//! is tried again after a second. What is damaged is given up and counted as `spool_damaged`.
+//! Neither shaper nor shippers wait for the [disk](disk), but a shipper for a body that is there.
+//! When the disk takes nothing, the queue is full as far as that goes.
 //!
 //! A full queue does what `when_full` says, and counts what it drops as `queue_full`:
 //!
@@ -18,15 +16,14 @@
 //! - `refuse`: as `drop_newest`, but the lane says that it is full an eighth earlier, so that
 //!   what was accepted before finds room.
 
-use super::line::{Limits, Line, Record, Work};
-use super::spool::{Error, Spool};
+mod disk;
+
+use super::line::{Limits, Line, Record};
+use super::spool::Spool;
 use crate::backend::Payload;
 use crate::books::BackendBook;
-use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// The queue of one backend; belongs to the backend's name.
@@ -177,205 +174,6 @@ impl Queue {
     }
 }
 
-/// What happens on disk.
-impl Queue {
-    /// Reads what the spool holds; [`limit`](Self::limit) takes it up. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// A sentence for people: it belongs to another kind, or cannot be opened.
-    pub(super) fn open(&self, mut spool: Spool) -> Result<(), String> {
-        let mut place = self.spool();
-        if let Some(open) = place.as_mut() {
-            open.set_durability(spool.durability());
-            return Ok(());
-        }
-        let records = match spool.recover() {
-            Err(error) if error.is_damage() => {
-                self.set_aside(&mut spool, &error).map_err(|error| spool.sentence(&error))?;
-                Vec::new()
-            }
-            recovered => recovered.map_err(|error| spool.sentence(&error))?,
-        };
-        if !records.is_empty() {
-            let (payloads, file) = (records.len(), spool.file().display());
-            tracing::info!(payloads, spool = %file, "found what an earlier run has left");
-        }
-        *place = Some(spool);
-        drop(place);
-        let mut desk = self.desk();
-        (desk.open, desk.found) = (true, records);
-        Ok(())
-    }
-
-    /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
-    /// takes no more.
-    pub(super) async fn close(&self) {
-        let mut changes = self.changes();
-        self.desk().no_writes = false;
-        self.change(Line::close);
-        let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
-        // A disk that hangs must not keep the process.
-        let _ = tokio::time::timeout(CLOSE_WITHIN, settled).await;
-    }
-
-    /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
-    fn is_settled(&self) -> bool {
-        let line = self.line();
-        let desk = self.desk();
-        !desk.busy && (!desk.open || desk.no_writes || line.is_settled())
-    }
-
-    /// Sets somebody to work on disk, if there is something to do and nobody at it.
-    fn employ(&self, line: &mut Line) {
-        let mut desk = self.desk();
-        if !desk.open || desk.busy {
-            return;
-        }
-        let (Ok(runtime), Some(me)) = (Handle::try_current(), self.me.upgrade()) else { return };
-        let work = line.work(!desk.no_reads, !desk.no_writes);
-        if !work.is_empty() {
-            desk.busy = true;
-            runtime.spawn_blocking(move || me.work_through(work));
-        }
-    }
-
-    fn work_through(&self, mut work: Work) {
-        while !work.is_empty() {
-            work = self.work(work);
-        }
-    }
-
-    /// Does some work and answers what comes next.
-    fn work(&self, work: Work) -> Work {
-        let mut place = self.spool();
-        let Some(spool) = place.as_mut() else { return Work::default() };
-        let Work { fetch, erase, store } = work;
-        let fetched: Result<Vec<_>, _> =
-            fetch.into_iter().map(|id| Ok((id, spool.read(id)?))).collect();
-        let written = write(spool, &erase, &store);
-        let damage = [fetched.as_ref().err(), written.as_ref().err().map(|failure| &failure.error)];
-        if let Some(error) = damage.into_iter().flatten().find(|error| error.is_damage()) {
-            let aside = self.set_aside(spool, error);
-            return self.begin_anew(aside.is_ok());
-        }
-        let mut line = self.line();
-        let mut desk = self.desk();
-        let mut lost = 0;
-        match fetched {
-            Ok(bodies) => bodies.into_iter().for_each(|(id, body)| lost += line.fetched(id, body)),
-            Err(error) => desk.no_reads = self.rest(spool, &error),
-        }
-        match written {
-            Ok(()) => {
-                self.recovered(!store.is_empty());
-                line.stored(store.iter().map(|(record, _)| record.id));
-            }
-            Err(Failure { error, erased }) => {
-                desk.no_writes = store.len() <= 1 && self.rest(spool, &error);
-                line.put_off(if erased { Vec::new() } else { erase }, store.len());
-            }
-        }
-        self.damaged(lost);
-        let next = line.work(!desk.no_reads, !desk.no_writes);
-        let is_idle = next.is_empty();
-        desk.busy = !is_idle;
-        let off_disk = is_idle && line.is_off_disk();
-        drop(desk);
-        self.note(&line);
-        drop(line);
-        if off_disk && let Err(error) = spool.shrink() {
-            tracing::debug!(%error, "the spool stays as large as it is");
-        }
-        drop(place);
-        self.changes.send_modify(|version| *version = version.wrapping_add(1));
-        next
-    }
-
-    /// Goes on with a new file, after the old one was set aside or could not even be.
-    fn begin_anew(&self, is_aside: bool) -> Work {
-        let lost = self.line().forget_stored(is_aside);
-        self.damaged(lost);
-        let mut desk = self.desk();
-        desk.busy = false;
-        desk.open &= is_aside;
-        drop(desk);
-        self.change(|_| ());
-        Work::default()
-    }
-
-    fn set_aside(&self, spool: &mut Spool, error: &Error) -> Result<(), Error> {
-        self.book.noticed.add("spool_damaged", 1);
-        let file = spool.file().display().to_string();
-        match spool.set_aside() {
-            Ok(aside) => {
-                let aside = aside.display();
-                tracing::error!(%error, %file, set_aside = %aside, "the spool is damaged; it was set aside and a new one is begun");
-                Ok(())
-            }
-            Err(problem) => {
-                tracing::error!(%error, %problem, %file, "the spool is damaged and cannot be set aside");
-                Err(problem)
-            }
-        }
-    }
-
-    fn damaged(&self, points: u64) {
-        if points > 0 {
-            self.book.dropped.add("spool_damaged", points);
-            tracing::error!(points, "the spool has lost points that it should hold");
-        }
-    }
-
-    /// Leaves the disk alone for a while; answers that it does.
-    fn rest(&self, spool: &Spool, error: &Error) -> bool {
-        if !self.ill.swap(true, Relaxed) {
-            let file = spool.file().display();
-            tracing::error!(%error, spool = %file, "the disk does not do what the spool asks; trying again");
-        }
-        let me = Weak::clone(&self.me);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                tokio::time::sleep(REST).await;
-                if let Some(me) = me.upgrade() {
-                    me.rested();
-                }
-            });
-        }
-        true
-    }
-
-    fn recovered(&self, has_stored: bool) {
-        if has_stored && self.ill.swap(false, Relaxed) {
-            tracing::info!("the disk works again");
-        }
-    }
-
-    fn rested(&self) {
-        let mut desk = self.desk();
-        (desk.no_reads, desk.no_writes) = (false, false);
-        drop(desk);
-        self.change(|_| ());
-    }
-}
-
-/// What the disk refused, and whether payloads have left it nevertheless.
-struct Failure {
-    error: Error,
-    erased: bool,
-}
-
-/// A full disk may still have room to erase, which makes room to store.
-fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Failure> {
-    if erase.is_empty() && store.is_empty() {
-        return Ok(());
-    }
-    spool.write(erase, store).map_err(|error| {
-        let erased = !store.is_empty() && !error.is_damage() && spool.write(erase, &[]).is_ok();
-        Failure { error, erased }
-    })
-}
-
 /// The claim of one attempt. Dropped without a verdict, it lets the payload go back in line.
 #[derive(Debug)]
 pub(super) struct Ticket<'q> {
@@ -423,21 +221,17 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// How long a stop waits for the disk.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-/// How long a disk that refuses is left alone.
-const REST: Duration = Duration::from_secs(1);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lane::{Durability, WhenFull};
+    use bytes::Bytes;
     use proptest::prelude::*;
     use protocols::UnixNanos;
     use std::path::Path;
 
     fn payload(points: u32) -> Payload {
-        Payload { body: Bytes::from_static(b"\n"), points, born: UnixNanos(i64::from(points)) }
+        Payload::new("\n", points, UnixNanos(i64::from(points)))
     }
 
     fn claim(queue: &Queue) -> Option<Ticket<'_>> {
@@ -502,7 +296,7 @@ mod tests {
     /// Payload number `n`, which tells it in a body of about 200 bytes, and is one point.
     fn numbered(n: u64) -> Payload {
         let body = Bytes::from(format!("{n:0199}\n"));
-        Payload { body, points: 1, born: UnixNanos(1) }
+        Payload::new(body, 1, UnixNanos(1))
     }
 
     fn number(payload: &Payload) -> u64 {
@@ -672,7 +466,7 @@ mod tests {
         queue.limit(limits);
         let body = Bytes::from(vec![b'x'; 1 << 19]);
         for n in 0..20 {
-            queue.push(Payload { body: body.clone(), points: 1, born: UnixNanos(n) });
+            queue.push(Payload::new(body.clone(), 1, UnixNanos(n)));
             work(&queue);
         }
         let size = || std::fs::metadata(dir.path().join("spool/b.db")).map_or(0, |file| file.len());

@@ -16,7 +16,6 @@ use crate::backend::Payload;
 use crate::books::BackendBook;
 use crate::clock::Clock;
 use crate::units::Span;
-use bytes::Bytes;
 use protocols::{Batch, Encode, Point, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -328,7 +327,7 @@ impl Open {
         let mut body = std::mem::take(&mut self.body);
         body.shrink_to_fit();
         let points = std::mem::take(&mut self.points);
-        Some(Payload { body: Bytes::from(body), points, born: self.born })
+        Some(Payload::new(body, points, self.born))
     }
 }
 

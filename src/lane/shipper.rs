@@ -175,10 +175,7 @@ fn halves(payload: &Payload) -> Option<[Payload; 2]> {
     let share = u64::from(payload.points) * lines[0] / (lines[0] + lines[1]).max(1);
     let points = u32::try_from(share).unwrap_or(payload.points).min(payload.points);
     let born = payload.born;
-    Some([
-        Payload { body: first, points, born },
-        Payload { body: second, points: payload.points - points, born },
-    ])
+    Some([Payload::new(first, points, born), Payload::new(second, payload.points - points, born)])
 }
 
 fn middle(body: &Bytes) -> Option<usize> {
@@ -210,8 +207,7 @@ mod tests {
     use protocols::UnixNanos;
 
     fn check(body: &'static str, points: u32, expected: Option<[(&str, u32); 2]>) {
-        let payload =
-            Payload { body: Bytes::from_static(body.as_bytes()), points, born: UnixNanos(1) };
+        let payload = Payload::new(body, points, UnixNanos(1));
         let halves = halves(&payload);
         let halves = halves.as_ref().map(|halves| {
             halves.each_ref().map(|half| (str::from_utf8(&half.body).unwrap(), half.points))

@@ -1,0 +1,217 @@
+//! What happens on disk, on one blocking thread at a time.
+//!
+//! The [line](super::super::line) says what there is to do; it is done here in transactions of as
+//! much as has come together, and its outcome told back. When the disk takes nothing, it is tried
+//! again after a second. What is damaged is set aside or given up, counted as `spool_damaged`.
+
+use super::Queue;
+use crate::lane::line::{Line, Record, Work};
+use crate::lane::spool::{Error, Spool};
+use bytes::Bytes;
+use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+impl Queue {
+    /// Reads what the spool holds; [`limit`](Self::limit) takes it up. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people: it belongs to another kind, or cannot be opened.
+    pub(in crate::lane) fn open(&self, mut spool: Spool) -> Result<(), String> {
+        let mut place = self.spool();
+        if let Some(open) = place.as_mut() {
+            open.set_durability(spool.durability());
+            return Ok(());
+        }
+        let records = match spool.recover() {
+            Err(error) if error.is_damage() => {
+                self.set_aside(&mut spool, &error).map_err(|error| spool.sentence(&error))?;
+                Vec::new()
+            }
+            recovered => recovered.map_err(|error| spool.sentence(&error))?,
+        };
+        if !records.is_empty() {
+            let (payloads, file) = (records.len(), spool.file().display());
+            tracing::info!(payloads, spool = %file, "found what an earlier run has left");
+        }
+        *place = Some(spool);
+        drop(place);
+        let mut desk = self.desk();
+        (desk.open, desk.found) = (true, records);
+        Ok(())
+    }
+
+    /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
+    /// takes no more.
+    pub(in crate::lane) async fn close(&self) {
+        let mut changes = self.changes();
+        self.desk().no_writes = false;
+        self.change(Line::close);
+        let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
+        // A disk that hangs must not keep the process.
+        let _ = tokio::time::timeout(CLOSE_WITHIN, settled).await;
+    }
+
+    /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
+    fn is_settled(&self) -> bool {
+        let line = self.line();
+        let desk = self.desk();
+        !desk.busy && (!desk.open || desk.no_writes || line.is_settled())
+    }
+
+    /// Sets somebody to work on disk, if there is something to do and nobody at it.
+    pub(super) fn employ(&self, line: &mut Line) {
+        let mut desk = self.desk();
+        if !desk.open || desk.busy {
+            return;
+        }
+        let (Ok(runtime), Some(me)) = (Handle::try_current(), self.me.upgrade()) else { return };
+        let work = line.work(!desk.no_reads, !desk.no_writes);
+        if !work.is_empty() {
+            desk.busy = true;
+            runtime.spawn_blocking(move || me.work_through(work));
+        }
+    }
+
+    pub(super) fn work_through(&self, mut work: Work) {
+        while !work.is_empty() {
+            work = self.work(work);
+        }
+    }
+
+    /// Does some work and answers what comes next.
+    fn work(&self, work: Work) -> Work {
+        let mut place = self.spool();
+        let Some(spool) = place.as_mut() else { return Work::default() };
+        let Work { fetch, erase, store } = work;
+        let fetched: Result<Vec<_>, _> =
+            fetch.into_iter().map(|id| Ok((id, spool.read(id)?))).collect();
+        let written = write(spool, &erase, &store);
+        let damage = [fetched.as_ref().err(), written.as_ref().err().map(|failure| &failure.error)];
+        if let Some(error) = damage.into_iter().flatten().find(|error| error.is_damage()) {
+            let aside = self.set_aside(spool, error);
+            return self.begin_anew(aside.is_ok());
+        }
+        let mut line = self.line();
+        let mut desk = self.desk();
+        let mut lost = 0;
+        match fetched {
+            Ok(bodies) => bodies.into_iter().for_each(|(id, body)| lost += line.fetched(id, body)),
+            Err(error) => desk.no_reads = self.rest(spool, &error),
+        }
+        match written {
+            Ok(()) => {
+                self.recovered(!store.is_empty());
+                line.stored(store.iter().map(|(record, _)| record.id));
+            }
+            Err(Failure { error, erased }) => {
+                desk.no_writes = store.len() <= 1 && self.rest(spool, &error);
+                line.put_off(if erased { Vec::new() } else { erase }, store.len());
+            }
+        }
+        self.damaged(lost);
+        let next = line.work(!desk.no_reads, !desk.no_writes);
+        let is_idle = next.is_empty();
+        desk.busy = !is_idle;
+        let off_disk = is_idle && line.is_off_disk();
+        drop(desk);
+        self.note(&line);
+        drop(line);
+        if off_disk && let Err(error) = spool.shrink() {
+            tracing::debug!(%error, "the spool stays as large as it is");
+        }
+        drop(place);
+        self.changes.send_modify(|version| *version = version.wrapping_add(1));
+        next
+    }
+
+    /// Goes on with a new file, after the old one was set aside or could not even be.
+    fn begin_anew(&self, is_aside: bool) -> Work {
+        let lost = self.line().forget_stored(is_aside);
+        self.damaged(lost);
+        let mut desk = self.desk();
+        desk.busy = false;
+        desk.open &= is_aside;
+        drop(desk);
+        self.change(|_| ());
+        Work::default()
+    }
+
+    fn set_aside(&self, spool: &mut Spool, error: &Error) -> Result<(), Error> {
+        self.book.noticed.add("spool_damaged", 1);
+        let file = spool.file().display().to_string();
+        match spool.set_aside() {
+            Ok(aside) => {
+                let aside = aside.display();
+                tracing::error!(%error, %file, set_aside = %aside, "the spool is damaged; it was set aside and a new one is begun");
+                Ok(())
+            }
+            Err(problem) => {
+                tracing::error!(%error, %problem, %file, "the spool is damaged and cannot be set aside");
+                Err(problem)
+            }
+        }
+    }
+
+    fn damaged(&self, points: u64) {
+        if points > 0 {
+            self.book.dropped.add("spool_damaged", points);
+            tracing::error!(points, "the spool has lost points that it should hold");
+        }
+    }
+
+    /// Leaves the disk alone for a while; answers that it does.
+    fn rest(&self, spool: &Spool, error: &Error) -> bool {
+        if !self.ill.swap(true, Relaxed) {
+            let file = spool.file().display();
+            tracing::error!(%error, spool = %file, "the disk does not do what the spool asks; trying again");
+        }
+        let me = Weak::clone(&self.me);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(REST).await;
+                if let Some(me) = me.upgrade() {
+                    me.rested();
+                }
+            });
+        }
+        true
+    }
+
+    fn recovered(&self, has_stored: bool) {
+        if has_stored && self.ill.swap(false, Relaxed) {
+            tracing::info!("the disk works again");
+        }
+    }
+
+    fn rested(&self) {
+        let mut desk = self.desk();
+        (desk.no_reads, desk.no_writes) = (false, false);
+        drop(desk);
+        self.change(|_| ());
+    }
+}
+
+/// What the disk refused, and whether payloads have left it nevertheless.
+struct Failure {
+    error: Error,
+    erased: bool,
+}
+
+/// A full disk may still have room to erase, which makes room to store.
+fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Failure> {
+    if erase.is_empty() && store.is_empty() {
+        return Ok(());
+    }
+    spool.write(erase, store).map_err(|error| {
+        let erased = !store.is_empty() && !error.is_damage() && spool.write(erase, &[]).is_ok();
+        Failure { error, erased }
+    })
+}
+
+/// How long a stop waits for the disk.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a disk that refuses is left alone.
+const REST: Duration = Duration::from_secs(1);
