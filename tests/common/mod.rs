@@ -3,7 +3,8 @@
 //!
 //! Real things wherever there is one: [`Influxd`], [`VictoriaMetrics`], [`StatsdJs`], the clients
 //! in `tests/clients`, and [`Gateway`], which is our own binary. Fakes stand in only for faults
-//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`].
+//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`], and [`Proxy`],
+//! which spoils the way to a real one.
 //!
 //! Nothing here sleeps and hopes. A test that waits for the outside world says what for, by
 //! [`eventually`].
@@ -25,6 +26,7 @@ mod http;
 mod influxd;
 mod metrics;
 mod network;
+mod proxy;
 mod sink;
 mod statsd_js;
 mod tmpfs;
@@ -42,6 +44,7 @@ pub use http::{Http, Reply};
 pub use influxd::Influxd;
 pub use metrics::Metrics;
 pub use network::{Neighbour, in_own_network};
+pub use proxy::{Fault, Passage, Proxy};
 pub use sink::{TcpSink, UdpSink};
 pub use statsd_js::{StatsdJs, StatsdOptions};
 pub use tmpfs::Tmpfs;
