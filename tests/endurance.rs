@@ -3,7 +3,8 @@
 //! noticed nothing, and the gateway stayed small.
 //!
 //! A and B are real. C is down whenever B is, and keeps what it gets in the order in which it
-//! comes. Points carry their number, and name, time and way in follow from it.
+//! comes. Points carry their number, and name, time and way in follow from it. And: a disk that is
+//! busy with an outage does not slow senders down.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr)]
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 use common::{FakeHttp, Gateway, Influxd, eventually_within, size};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::interval;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recover_exact_from_an_outage_longer_than_memory() {
@@ -44,6 +46,84 @@ async fn recover_exact_from_an_outage_longer_than_memory() {
         outage.peak >> 20,
         outage.behind,
     );
+}
+
+/// 20,000 points a second: senders do not notice whether the backend is well, or away and all of
+/// it goes to disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buf_throughput_is_not_throttled_by_the_disk() {
+    let backend = FakeHttp::start([]).await;
+    let address = backend.address();
+    let mut config = config(&[("b", &backend.url(), "")]).replace("['a', 'b', 'c']", "['b']");
+    config = config.replace(size("2MiB", "16MiB"), "1MiB") + STATSD;
+    let gateway = Gateway::start(&config).await;
+    let well = steady(&gateway, 0).await;
+    drop(backend);
+    let away = steady(&gateway, well.points).await;
+    for (what, pace) in [("well", &well), ("away", &away)] {
+        eprintln!(
+            "{what}: {:.0} points/s, p99 of the answers {:.1?}, {:.1} s of CPU a million",
+            pace.points as f64 / pace.took.as_secs_f64(),
+            pace.p99,
+            pace.cpu * 1e6 / pace.points as f64
+        );
+        assert!(pace.p99 < size(Duration::from_secs(2), Duration::from_millis(100)), "{what}");
+    }
+    let ledger = gateway.ledger().await;
+    assert_eq!(ledger["listeners"]["statsd"]["kernel_dropped"], 0);
+    assert!(ledger["backends"]["b"]["held"]["spool"].as_u64().unwrap() > away.points / 2);
+
+    let _backend = FakeHttp::start_at(address, []).await;
+    eventually_within(LONG, "all is delivered", async || {
+        let ledger = gateway.ledger().await;
+        ledger["backends"]["b"]["delivered"] == well.points + away.points
+    })
+    .await;
+}
+
+struct Steady {
+    points: u64,
+    took: Duration,
+    /// Of the answers to requests.
+    p99: Duration,
+    /// Seconds of the gateway.
+    cpu: f64,
+}
+
+/// Sends for some seconds: a request of 190 points and a datagram of 10 every 10 ms.
+async fn steady(gateway: &Gateway, before: u64) -> Steady {
+    let (steps, api) = (size(300, 3000), gateway.http("api"));
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let datagram = (0..10).map(|n| format!("d{n}:1|c\n")).collect::<String>();
+    let mut pace = interval(Duration::from_millis(10));
+    let (began, cpu) = (Instant::now(), cpu_seconds(gateway));
+    let mut answers = Vec::new();
+    for step in 0..steps {
+        pace.tick().await;
+        let items: Vec<_> = (0..190).map(|n| item(before + step * 190 + n)).collect();
+        udp.send_to(datagram.as_bytes(), gateway.addr("statsd", "udp")).await.unwrap();
+        let asked = Instant::now();
+        api.post("/v1/points", format!("[{}]", items.join(","))).await.expect_success();
+        answers.push(asked.elapsed());
+    }
+    let (took, points) = (began.elapsed(), steps * 200);
+    eventually_within(LONG, "all has come in", async || {
+        let ledger = gateway.ledger().await;
+        let handed = &ledger["backends"]["b"]["handed"];
+        *handed == before + points && ledger["backends"]["b"]["held"]["open"] == 0
+    })
+    .await;
+    answers.sort();
+    let p99 = answers[answers.len() * 99 / 100];
+    Steady { points, took, p99, cpu: cpu_seconds(gateway) - cpu }
+}
+
+/// What the kernel has booked on the gateway: user and system time, in ticks of 10 ms.
+fn cpu_seconds(gateway: &Gateway) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", gateway.daemon.pid())).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = fields.split_ascii_whitespace().skip(11).take(2);
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
 }
 
 struct Outage {
@@ -248,6 +328,8 @@ fn config(backends: &[(&str, &str, &str)]) -> String {
 const LISTENERS: &str = "grace = '1s'\n[admin]\nbind = '127.0.0.1:0'\n\
                          [listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n\
                          [listeners.tsdb]\nprotocol = 'opentsdb'\nbind = ['tcp://127.0.0.1:0']\n";
+
+const STATSD: &str = "[listeners.statsd]\nprotocol = 'statsd'\nbind = ['udp://127.0.0.1:0']\n";
 
 const SERIES: u64 = 100;
 /// Points sent at a time.
