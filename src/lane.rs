@@ -20,6 +20,7 @@
 
 mod aggregate;
 mod config;
+mod database;
 mod distinct;
 mod edges;
 mod front;
