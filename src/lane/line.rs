@@ -259,6 +259,8 @@ impl Line {
         }
         if !self.closing && self.stored_cost == 0 && self.cost <= self.limits.memory / 2 {
             self.spilling = false;
+            // The next outage is to find out anew.
+            self.disk_full = None;
         }
         let store = if self.spilling { self.next_to_store() } else { Vec::new() };
         Work { fetch, erase: std::mem::take(&mut self.erase), store }
@@ -553,6 +555,20 @@ mod tests {
         assert_eq!(line.work(true, true).erase, [1, 2, 3, 4]);
         line.push(payload(5));
         assert!(line.work(true, true).is_empty());
+    }
+
+    #[test]
+    fn a_disk_that_was_full_is_asked_again_before_anything_is_dropped() {
+        let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+        (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+        assert_eq!(line.work(true, true).store.len(), 4);
+        line.put_off(Vec::new(), 1);
+        while let Some((id, ..)) = line.claim(1) {
+            line.commit(id);
+        }
+        assert!(line.work(true, true).is_empty(), "all went to the backend");
+        let lost: u64 = (5..=8).map(|points| line.push(payload(points))).sum();
+        assert_eq!((lost, line.work(true, true).store.len()), (0, 4));
     }
 
     #[test]
