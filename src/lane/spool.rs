@@ -9,8 +9,8 @@
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.
 
 use super::Durability;
-use super::line::Record;
-use bytes::Bytes;
+use super::line::{Load, Record};
+use crate::waybill::Waybill;
 use nix::sys::statvfs::statvfs;
 use protocols::UnixNanos;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -117,15 +117,18 @@ impl Spool {
         }
         let db = self.open()?;
         let mut select = db.prepare(
-            "SELECT id, seq, part, points, length(body), born FROM payloads ORDER BY seq, part, id",
+            "SELECT id, seq, part, points, length(body), ifnull(length(waybill), 0), born
+             FROM payloads ORDER BY seq, part, id",
         )?;
+        let size = |bytes: i64| usize::try_from(bytes).unwrap_or(0);
         let records = select.query_map([], |row| {
             Ok(Record {
                 id: row.get(0)?,
                 order: (row.get(1)?, row.get(2)?),
                 points: row.get(3)?,
-                bytes: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
-                born: UnixNanos(row.get(5)?),
+                bytes: size(row.get(4)?),
+                waybill: size(row.get(5)?),
+                born: UnixNanos(row.get(6)?),
             })
         })?;
         let records = records.collect::<Result<Vec<_>, _>>()?;
@@ -139,11 +142,14 @@ impl Spool {
     }
 
     /// Erases and stores, all or nothing.
-    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Load)]) -> Result<(), Error> {
         if self.db.is_none() && store.is_empty() && !self.file.exists() {
             return Ok(());
         }
-        let (kind, size) = (self.kind, store.iter().map(|(record, _)| record.bytes as u64).sum());
+        let (kind, size) = (
+            self.kind,
+            store.iter().map(|(record, _)| (record.bytes + record.waybill) as u64).sum(),
+        );
         if !store.is_empty() && !self.has_room(size)? {
             return Err(Error::Full);
         }
@@ -158,26 +164,39 @@ impl Spool {
                 .execute("INSERT OR REPLACE INTO backend (one, kind) VALUES (1, ?1)", [kind])?;
         }
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO payloads (id, seq, part, born, points, checksum, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO payloads (id, seq, part, born, points, checksum, body, waybill)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        for (Record { id, order, points, born, .. }, body) in store {
-            let sum = checksum(body);
-            insert.execute(params![id, order.0, order.1, born.0, points, sum, &body[..]])?;
+        for (Record { id, order, points, born, .. }, Load { body, waybill }) in store {
+            let (sum, waybill) = (checksum(body), written(waybill));
+            insert.execute(params![
+                id,
+                order.0,
+                order.1,
+                born.0,
+                points,
+                sum,
+                &body[..],
+                waybill
+            ])?;
         }
         drop(insert);
         transaction.commit()?;
         Ok(())
     }
 
-    /// A body; `None` if it is not there, or not what was stored.
-    pub(super) fn read(&mut self, id: i64) -> Result<Option<Bytes>, Error> {
-        let mut select =
-            self.open()?.prepare_cached("SELECT checksum, body FROM payloads WHERE id = ?1")?;
-        let found = select
-            .query_row([id], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))
-            .optional()?;
-        Ok(found.filter(|(sum, body)| checksum(body) == *sum).map(|(_, body)| body.into()))
+    /// A body with its waybill; `None` if it is not there, or not what was stored. A waybill that
+    /// nobody can read says nothing.
+    pub(super) fn read(&mut self, id: i64) -> Result<Option<Load>, Error> {
+        let mut select = self
+            .open()?
+            .prepare_cached("SELECT checksum, body, waybill FROM payloads WHERE id = ?1")?;
+        let found = select.query_row([id], |row| {
+            let (sum, body): (u32, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            Ok((sum, body, row.get::<_, Option<Vec<u8>>>(2)?))
+        });
+        let whole = found.optional()?.filter(|(sum, body, _)| checksum(body) == *sum);
+        Ok(whole.map(|(_, body, waybill)| Load { body: body.into(), waybill: parsed(waybill) }))
     }
 
     /// Whether so much can be stored and erased again. A full file system would not let even
@@ -245,29 +264,47 @@ fn connect(file: &Path, durability: Durability) -> Result<Connection, Error> {
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY)?;
     // First of all, since what follows would change a file that is not ours.
-    let is_new = is_new(&db)?;
+    let age = age(&db)?;
     db.pragma_update(None, "page_size", PAGE)?;
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", durability.pragma())?;
     db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
     db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / PAGE, |_| Ok(()))?;
-    if is_new {
-        db.execute_batch(TABLES)?;
+    match age {
+        Age::New => db.execute_batch(TABLES)?,
+        Age::First => db.execute_batch(FROM_FIRST)?,
+        Age::Present => {}
     }
     Ok(db)
 }
 
-fn is_new(db: &Connection) -> Result<bool, Error> {
+/// Which version wrote a file.
+enum Age {
+    New,
+    First,
+    Present,
+}
+
+fn age(db: &Connection) -> Result<Age, Error> {
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     match (number("application_id")?, number("user_version")?) {
-        (APPLICATION_ID, VERSION) => Ok(false),
+        (APPLICATION_ID, VERSION) => Ok(Age::Present),
+        (APPLICATION_ID, FIRST) => Ok(Age::First),
         (0, 0) => {
             let tables: u32 =
                 db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if tables == 0 { Ok(true) } else { Err(Error::Foreign) }
+            if tables == 0 { Ok(Age::New) } else { Err(Error::Foreign) }
         }
         _ => Err(Error::Foreign),
     }
+}
+
+fn written(waybill: &Waybill) -> Option<Vec<u8>> {
+    if waybill.legs().is_empty() { None } else { serde_json::to_vec(waybill).ok() }
+}
+
+fn parsed(waybill: Option<Vec<u8>>) -> Waybill {
+    waybill.and_then(|waybill| serde_json::from_slice(&waybill).ok()).unwrap_or_default()
 }
 
 fn checksum(body: &[u8]) -> u32 {
@@ -276,7 +313,8 @@ fn checksum(body: &[u8]) -> u32 {
     sum.sum()
 }
 
-/// "PMSP" and the version are what tells a spool from any other file.
+/// "PMSP" and the version are what tells a spool from any other file. A waybill is JSON in a blob,
+/// whose length can be told without reading the body that lies before it.
 const TABLES: &str = "BEGIN;
     CREATE TABLE backend (one INTEGER PRIMARY KEY, kind TEXT NOT NULL) STRICT;
     CREATE TABLE payloads (
@@ -286,13 +324,20 @@ const TABLES: &str = "BEGIN;
         born INTEGER NOT NULL,
         points INTEGER NOT NULL,
         checksum INTEGER NOT NULL,
-        body BLOB NOT NULL
+        body BLOB NOT NULL,
+        waybill BLOB
     ) STRICT;
     PRAGMA application_id = 1347244880;
-    PRAGMA user_version = 1;
+    PRAGMA user_version = 2;
+    COMMIT;";
+/// The first version had no waybills.
+const FROM_FIRST: &str = "BEGIN;
+    ALTER TABLE payloads ADD COLUMN waybill BLOB;
+    PRAGMA user_version = 2;
     COMMIT;";
 const APPLICATION_ID: i64 = 1_347_244_880;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+const FIRST: i64 = 1;
 /// Bodies are large.
 const PAGE: u32 = 16 << 10;
 /// When the log of changes goes into the file.
