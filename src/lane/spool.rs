@@ -190,4 +190,5 @@ static FORMAT: Format = Format {
         checksum INTEGER NOT NULL,
         body BLOB NOT NULL
     ) STRICT;",
+    upgrades: &[],
 };
