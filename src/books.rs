@@ -8,9 +8,14 @@
 //!
 //! ```text
 //! listener:  received = routed + unmatched + denied
-//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + held
-//!            held = inbox + windows + open + queued
+//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + replayed + held
+//!            held = inbox + windows + open + queued + dead_letters
 //! ```
+//!
+//! What a backend refused for good is *held* as a dead letter, where that is configured. From there
+//! it leaves as `replayed` (and is then `handed` to lanes anew) or is dropped: `purged`,
+//! `dead_letters_full`, `dead_letters_damaged`. A refusal that cannot be kept is dropped with its
+//! own reason. `refused` counts all refusals, kept or not, and is in no equation.
 
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
@@ -115,7 +120,7 @@ pub struct ListenerBook {
 pub struct BackendBook {
     /// Points that routes handed over.
     pub handed: Counter,
-    /// Points of an earlier run that were found in the spool.
+    /// Points of an earlier run that were found in the spool or among the dead letters.
     pub recovered: Counter,
     /// Points the backend took.
     pub delivered: Counter,
@@ -123,6 +128,10 @@ pub struct BackendBook {
     pub retries: Counter,
     /// Points given up, by reason.
     pub dropped: Reasons,
+    /// Points that the backend refused for good, kept or not, by reason.
+    pub refused: Reasons,
+    /// Dead letters' points that went through the routing table again.
+    pub replayed: Counter,
     /// Parts of delivered points that could not be said (a text column, say), by reason.
     pub lost_parts: Reasons,
     /// Things done to points on the way (`time_moved`, `name_collision`), by kind.
@@ -141,6 +150,8 @@ pub struct BackendBook {
     pub queued: Gauge,
     /// Of these, points on disk.
     pub spooled: Gauge,
+    /// Points in dead letters.
+    pub dead_letters: Gauge,
     /// Bytes in the queue.
     pub queued_bytes: Gauge,
     /// Birth of the oldest queued payload, nanoseconds since 1970; 0 when there is none.
@@ -169,9 +180,14 @@ impl BackendBook {
         }
     }
 
+    /// Points that are neither delivered nor dropped yet, nor dead letters.
+    pub fn under_way(&self) -> u64 {
+        self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+    }
+
     /// Points that are neither delivered nor dropped yet.
     pub fn held(&self) -> u64 {
-        self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+        self.under_way() + self.dead_letters.get()
     }
 
     /// The book of an endpoint, opened when it is first asked for and closed when nobody has it.

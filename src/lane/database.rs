@@ -30,8 +30,8 @@ pub(super) struct Format {
     pub(super) page: u32,
     /// The statements that make its tables.
     pub(super) tables: &'static str,
-    /// What makes of the first version the second, of that the third, and so on.
-    pub(super) upgrades: &'static [&'static str],
+    /// Earlier versions, each with the statements that make this one of it.
+    pub(super) upgrades: &'static [(i64, &'static str)],
 }
 
 /// What can be wrong with it.
@@ -159,42 +159,39 @@ fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY)?;
     // First of all, since what follows would change a file that is not ours.
-    let version = version(&db, format)?;
+    let to_do = statements(&db, format)?;
     db.pragma_update(None, "page_size", format.page)?;
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", synchronous)?;
     db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
     db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / format.page, |_| Ok(()))?;
-    let present = format.version;
-    let statements = match version {
-        0 => format!("{}; PRAGMA application_id = {}", format.tables, format.application_id),
-        old => {
-            let missing = usize::try_from(old).ok().and_then(|old| format.upgrades.get(old - 1..));
-            missing.unwrap_or(&[]).join("; ")
-        }
-    };
-    if version != present {
+    if let Some(statements) = to_do {
+        let Format { application_id, version, .. } = format;
         db.execute_batch(&format!(
-            "BEGIN; {statements}; PRAGMA user_version = {present}; COMMIT;"
+            "BEGIN; {statements}
+             PRAGMA application_id = {application_id}; PRAGMA user_version = {version}; COMMIT;"
         ))?;
     }
     Ok(db)
 }
 
-/// The version that wrote a file of this format; 0 for one that is empty.
-fn version(db: &Connection, format: &Format) -> Result<i64, Error> {
+/// What makes a file that was just opened one of the present version; `None` if it is one.
+fn statements(db: &Connection, format: &Format) -> Result<Option<&'static str>, Error> {
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    match (number("application_id")?, number("user_version")?) {
-        (id, version) if id == format.application_id && (1..=format.version).contains(&version) => {
-            Ok(version)
-        }
-        (0, 0) => {
-            let tables: u32 =
-                db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if tables == 0 { Ok(0) } else { Err(Error::Foreign) }
-        }
-        _ => Err(Error::Foreign),
+    let (application_id, version) = (number("application_id")?, number("user_version")?);
+    if (application_id, version) == (0, 0) {
+        let tables: u32 =
+            db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        return if tables == 0 { Ok(Some(format.tables)) } else { Err(Error::Foreign) };
     }
+    if application_id != format.application_id {
+        return Err(Error::Foreign);
+    }
+    if version == format.version {
+        return Ok(None);
+    }
+    let upgrade = format.upgrades.iter().find(|(from, _)| *from == version);
+    upgrade.map(|(_, statements)| Some(*statements)).ok_or(Error::Foreign)
 }
 
 /// What tells a body that is still as it was stored.

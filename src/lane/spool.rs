@@ -219,5 +219,5 @@ static FORMAT: Format = Format {
         waybill BLOB
     ) STRICT;",
     // The first version had no waybills.
-    upgrades: &["ALTER TABLE payloads ADD COLUMN waybill BLOB"],
+    upgrades: &[(1, "ALTER TABLE payloads ADD COLUMN waybill BLOB;")],
 };

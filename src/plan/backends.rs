@@ -24,6 +24,7 @@ pub(super) fn judge(backends: &mut BTreeMap<String, Option<Backend>>, findings: 
         lane(&key, &section.lane, findings);
         without_windows(&key, section, findings);
         spool(&key, section, findings);
+        dead_letters(&key, section, findings);
         match &mut section.kind {
             backend::Config::Statsd(config) => statsd(&key, config, findings),
             backend::Config::Influxdb(config) => influxdb(&key, config, findings),
@@ -78,6 +79,18 @@ fn spool(key: &str, section: &Backend, findings: &mut Findings) {
         };
         findings.wrong(key_of_size, "the spool (`max_size`) must hold at least what `memory` does");
     }
+}
+
+/// A backend that takes everything has no dead letters.
+fn dead_letters(key: &str, section: &Backend, findings: &mut Findings) {
+    let Some(OnDisk::On(letters)) = section.lane.dead_letters else { return };
+    let key = format!("{key}.dead_letters");
+    if matches!(section.kind, backend::Config::Blackhole(_)) {
+        return findings.odd(key, "it has no effect: a blackhole refuses nothing");
+    }
+    let some = letters.max_size.is_none_or(|size| size.0 > 0);
+    let message = "`max_size` must be more than zero; `false` keeps no dead letters";
+    findings.wrong_unless(some, key, message);
 }
 
 /// As in statsd/statsd, -10 means the largest tenth; only its layout knows a word for that.
@@ -442,6 +455,17 @@ mod tests {
         warned(&influx("memory = '1MiB'\nspool = { max_size = '1MiB' }"), &[]);
         warned(&influx("spool = true\ndurability = 'power'"), &[]);
         warned(&backend("kind = 'stdout'\ndurability = 'power'"), &["no `spool`"]);
+    }
+
+    #[test]
+    fn dead_letters_are_some_or_none() {
+        let store = |keys: &str| backend(&format!("kind = 'store'\n{keys}"));
+        warned(&store("dead_letters = false"), &[]);
+        warned(&store("dead_letters = { max_size = '1B' }"), &[]);
+        refused(&store("dead_letters = { max_size = '0B' }"), &["dead_letters: `max_size` must"]);
+        refused(&store("dead_letters = { max_sise = '1B' }"), &["did you mean `max_size`?"]);
+        let nowhere = backend("kind = 'blackhole'\ndead_letters = true");
+        warned(&nowhere, &["dead_letters: it has no effect"]);
     }
 
     #[test]

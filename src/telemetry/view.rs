@@ -113,6 +113,7 @@ impl View {
             at("open", |book| book.open.get()),
             at("queue", |book| book.queued.get().saturating_sub(book.spooled.get())),
             at("spool", |book| book.spooled.get()),
+            at("dead_letters", |book| book.dead_letters.get()),
         ]
         .concat()
     }
