@@ -13,6 +13,7 @@ pub mod store;
 
 use crate::books::BackendBook;
 use crate::clock::Clock;
+use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::{Encode, UnixNanos, jsonl};
 use std::future::Future;
@@ -30,12 +31,20 @@ pub struct Payload {
     pub points: u32,
     /// When the first of them was encoded.
     pub born: UnixNanos,
+    /// Where its records came from.
+    pub waybill: Waybill,
 }
 
 impl Payload {
     /// Records that tell so many points, the first of which was encoded then.
     pub fn new(body: impl Into<Bytes>, points: u32, born: UnixNanos) -> Self {
-        Self { body: body.into(), points, born }
+        Self { body: body.into(), points, born, waybill: Waybill::default() }
+    }
+
+    /// The same, whose records came from there.
+    #[must_use]
+    pub fn with(self, waybill: Waybill) -> Self {
+        Self { waybill, ..self }
     }
 }
 

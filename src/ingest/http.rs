@@ -17,6 +17,7 @@ mod influxdb;
 mod opentsdb;
 mod points;
 mod query;
+mod taking;
 
 use super::intake::Context;
 use super::stream::{Connection, Presence};

@@ -18,6 +18,7 @@
 mod case;
 mod client;
 mod daemon;
+mod endurance;
 mod eventually;
 mod fake_http;
 mod gateway;
@@ -29,12 +30,14 @@ mod numbered;
 mod proxy;
 mod sink;
 mod statsd_js;
+mod tmpfs;
 mod tools;
 mod victoria_metrics;
 
 pub use case::{Case, assert_balanced, read_to_end};
 pub use client::run_client;
 pub use daemon::{Daemon, Ended, is_drained, with_output_in};
+pub use endurance::size;
 pub use eventually::{eventually, eventually_within};
 pub use fake_http::{Answer, FakeHttp, Received};
 pub use gateway::{Gateway, pointsman};
@@ -46,4 +49,5 @@ pub use numbered::{Traffic, numbered, numbers_at, numbers_in, post_numbers};
 pub use proxy::{Fault, Passage, Proxy};
 pub use sink::{TcpSink, UdpSink};
 pub use statsd_js::{StatsdJs, StatsdOptions};
+pub use tmpfs::Tmpfs;
 pub use victoria_metrics::VictoriaMetrics;

@@ -1,6 +1,6 @@
 //! Answers, and refusals that are counted as they are answered.
 
-use crate::ingest::intake::{Context, Intake, Who};
+use crate::ingest::intake::{Context, Who};
 use crate::net::Peer;
 use crate::origin::Protocol;
 use axum::body::Body;
@@ -33,7 +33,7 @@ impl Refusal {
     }
 
     /// For the time being; nothing of the request was kept.
-    fn overloaded() -> Self {
+    pub(super) fn overloaded() -> Self {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
     }
 
@@ -52,12 +52,6 @@ impl Refusal {
         }
         response
     }
-}
-
-/// A batch for one request, unless a backend that may refuse is full.
-pub(super) fn intake(web: &Web) -> Result<Intake, Refusal> {
-    let intake = web.intake();
-    if intake.refusing() { Err(Refusal::overloaded()) } else { Ok(intake) }
 }
 
 /// Answers a request whose points were taken, or refuses it.

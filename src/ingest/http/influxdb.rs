@@ -5,10 +5,11 @@
 //! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
-use super::answer::{Refusal, Web, intake, reply};
+use super::answer::{Refusal, Web, reply};
+use super::taking::take;
 use super::{body, query};
 use crate::ingest::bodies::Whole;
-use crate::ingest::intake::Who;
+use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
@@ -38,26 +39,22 @@ pub(super) async fn signed(mut response: Response) -> Response {
 
 async fn write(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    let taken = take(request, &web, peer.as_ref()).await;
+    let taken = take_lines(request, &web, peer.as_ref()).await;
     reply(taken, &web, b"", peer.as_ref())
 }
 
-async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
     let precision = precision(request.uri())?;
-    let mut intake = intake(web)?;
-    let bytes = body::read(request, web).await?;
-    let options = web.grammar.read_options(web.times(), precision);
-    let digest = || {
+    let parse = |body: &[u8], intake: &mut Intake| {
+        let options = web.grammar.read_options(web.times(), precision);
         let mut report = Report::default();
-        parse_body(&bytes, &options, &mut intake.batch, |refused| {
+        parse_body(body, &options, &mut intake.batch, |refused| {
             web.refuse(refused.reason.label(), 1, refused.line, Who(peer));
             report.add(&refused);
         });
-        let answer = report.answer(intake.batch.len());
-        intake.submit();
-        answer
+        Ok(report.answer(intake.batch.len()))
     };
-    Ok(web.bodies.digest(bytes.len(), digest).await)
+    take(request, web, parse).await
 }
 
 /// A unit that nobody knows refuses the request: with another, its points would lie in 1970.

@@ -4,8 +4,9 @@
 //! lists of metrics and aggregators are empty. `/api/metadata/put` is taken and forgotten:
 //! senders that post it expect 204 and otherwise try for ever.
 
-use super::answer::{Refusal, Web, count, intake, reply, respond};
-use super::{body, query};
+use super::answer::{Refusal, Web, count, reply, respond};
+use super::query;
+use super::taking::take;
 use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
 use axum::extract::{Request, State};
@@ -44,33 +45,29 @@ fn versions(routes: impl Fn(&str) -> Router<Web>) -> Router<Web> {
 
 async fn put(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    let taken = take(request, &web, peer.as_ref()).await;
+    let taken = take_put(request, &web, peer.as_ref()).await;
     reply(taken, &web, b"", peer.as_ref())
 }
 
-async fn take(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
     let flags = Flags::of(request.uri().query().unwrap_or(""));
-    let mut intake = intake(web)?;
-    let bytes = body::read(request, web).await?;
-    let put = || put_all(&bytes, &flags, &mut intake, peer);
-    Ok(web.bodies.digest(bytes.len(), put).await)
+    let parse = |body: &[u8], intake: &mut Intake| Ok(parse_put(body, &flags, intake, peer));
+    take(request, web, parse).await
 }
 
-fn put_all(bytes: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
-    let Intake { context: web, batch, .. } = &mut *intake;
+fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
+    let Intake { context: web, batch, .. } = intake;
     let options = web.grammar.put_options(web.times());
-    let refusals = match parse_body(bytes, &options, batch) {
+    let refusals = match parse_body(body, &options, batch) {
         Ok(refusals) => refusals,
         Err(error) => {
-            let example = bytes.get(..bytes.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
+            let example = body.get(..body.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
             web.refuse(error.reason().label(), 1, example, Who(peer));
             return body_error(error);
         }
     };
     count(&refusals, web, peer);
-    let answer = answer(batch.len(), &refusals, flags.mode);
-    intake.submit();
-    flags.with_timeouts(answer)
+    flags.with_timeouts(answer(batch.len(), &refusals, flags.mode))
 }
 
 /// What the query asks for. `sync` means what is meant without it: the answer comes when the

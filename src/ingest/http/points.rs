@@ -3,14 +3,15 @@
 //! A JSON body may call itself JSON, text, a form (what `curl -d` says by default) or nothing;
 //! JSON lines have to say so, because one line of them is JSON as well.
 
-use super::answer::{Refusal, Web, count, intake, reply};
-use super::{body, query};
-use crate::ingest::intake::Who;
+use super::answer::{Refusal, Web, count, reply};
+use super::query;
+use super::taking::take;
+use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use axum::routing::put;
 use protocols::json::{self, Answer};
@@ -42,44 +43,49 @@ async fn take_points(
     peer: Option<&Peer>,
 ) -> Result<Answer, Refusal> {
     let form = form(request.headers())?;
-    let mut intake = intake(web)?;
-    let bytes = body::read(request, web).await?;
-    let digest = || {
+    let parse = |body: &[u8], intake: &mut Intake| {
         let parsed = match form {
-            Form::Json => json::parse_points(&bytes, limits(web), &mut intake.batch),
-            Form::Lines => Ok(json::parse_json_lines(&bytes, limits(web), &mut intake.batch)),
+            Form::Json => json::parse_points(body, limits(web), &mut intake.batch),
+            Form::Lines => Ok(json::parse_json_lines(body, limits(web), &mut intake.batch)),
         };
         let outcome =
             parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
         count(&outcome.refusals, web, peer);
-        intake.submit();
         Ok(outcome.answer(details))
     };
-    web.bodies.digest(bytes.len(), digest).await
+    take(request, web, parse).await
 }
 
 async fn point(State(web): State<Web>, request: Request) -> Response {
-    let peer = request.extensions().get::<Peer>();
-    let taken = take_point(request.uri().path(), request.uri().query().unwrap_or(""), &web, peer);
-    reply(taken, &web, request.uri().path().as_bytes(), peer)
+    let (peer, uri) = (request.extensions().get::<Peer>().copied(), request.uri().clone());
+    let taken = take_point(request, &uri, &web, peer.as_ref()).await;
+    reply(taken, &web, uri.path().as_bytes(), peer.as_ref())
 }
 
-fn take_point(path: &str, text: &str, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+/// The point stands in the address; a body has no meaning.
+async fn take_point(
+    request: Request,
+    uri: &Uri,
+    web: &Web,
+    peer: Option<&Peer>,
+) -> Result<Answer, Refusal> {
     let not_utf8 = || Refusal::new(400, "invalid_utf8", "the path or the query is not UTF-8");
-    let series = path.strip_prefix("/v1/point/").and_then(query::decode_path);
+    let text = uri.query().unwrap_or("");
+    let series = uri.path().strip_prefix("/v1/point/").and_then(query::decode_path);
     let series = series.ok_or_else(not_utf8)?;
     let pairs = query::pairs(text).ok_or_else(not_utf8)?;
-    let mut intake = intake(web)?;
-    let words = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let outcome = match json::parse_query(&series, words, limits(web), &mut intake.batch) {
-        Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() },
-        Err(error) => {
-            web.refuse(error.reason.label(), 1, path.as_bytes(), Who(peer));
-            return Ok(one_rejected(&error.message));
-        }
+    let parse = |_: &[u8], intake: &mut Intake| {
+        let words = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        Ok(match json::parse_query(&series, words, limits(web), &mut intake.batch) {
+            Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() }
+                .answer(query::has(text, "details")),
+            Err(error) => {
+                web.refuse(error.reason.label(), 1, uri.path().as_bytes(), Who(peer));
+                one_rejected(&error.message)
+            }
+        })
     };
-    intake.submit();
-    Ok(outcome.answer(query::has(text, "details")))
+    take(request, web, parse).await
 }
 
 fn one_rejected(error: &str) -> Answer {
