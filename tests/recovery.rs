@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Fault, Gateway, Influxd, Passage, Proxy, Traffic, eventually, numbers_at, numbers_in,
-    post_numbers,
+    Answer, FakeHttp, Fault, Gateway, Influxd, Passage, Proxy, Traffic, eventually, numbers_at,
+    numbers_in, post_numbers,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -174,6 +174,30 @@ async fn pool_member_may_fail_in_any_way() {
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     let at_both: BTreeSet<_> = &numbers_at(&e1).await | &numbers_at(&e2).await;
     assert_eq!(at_both, (0..total).collect(), "none is lost");
+}
+
+/// It answers every question and takes no points: each trial costs one payload two seconds, and
+/// no attempt fails.
+#[tokio::test]
+async fn pool_member_that_only_answers_questions_stays_aside() {
+    let healthy = Influxd::start().await;
+    let silent = FakeHttp::judging(|request| match request.target.as_str() {
+        "/ping" => Answer::status(204),
+        _ => Answer::hang(),
+    })
+    .await;
+    let urls = json!([silent.url(), healthy.url()]).to_string();
+    let keys = "probe = '1s'\ntimeout = '5s'";
+    let gateway = Gateway::start(&config(&section("b", &urls, keys), &["b"])).await;
+    let traffic = Traffic::start(&gateway, 100);
+    let trials = || silent.received().iter().filter(|request| request.target != "/ping").count();
+    eventually("it was on trial", async || trials() > 2).await;
+    let total = traffic.stop().await;
+    eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
+    assert_eq!(numbers_at(&healthy).await, (0..total).collect());
+    let book = book(&gateway, "b").await;
+    assert_eq!(book["retries"], 1, "the first that had no answer: {book}");
+    assert!(!is_healthy(&gateway, &silent.url()).await);
 }
 
 /// With all of them away the backend is away, and any that is back ends that.
