@@ -269,3 +269,24 @@ fn all<T>(shelf: &Shelf<T>) -> Vec<(String, Arc<T>)> {
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoints_book_is_shared_and_closes_with_its_last_holder() {
+        let book = BackendBook::default();
+        let (one, other) = (book.endpoint("a"), book.endpoint("b"));
+        let again = book.endpoint("a");
+        again.delivered.add(7);
+        drop((again, other));
+        let open = |book: &BackendBook| {
+            let books = book.endpoints().into_iter();
+            books.map(|(name, book)| (name, book.delivered.get())).collect::<Vec<_>>()
+        };
+        assert_eq!(open(&book), [("a".to_owned(), 7)]);
+        drop(one);
+        assert_eq!(open(&book), []);
+    }
+}

@@ -28,6 +28,7 @@ use serde::{Deserialize, Deserializer, de};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::time::timeout;
 
 /// What is particular to this kind of backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -146,8 +147,10 @@ impl Shipper {
         let mut next = endpoints.choose();
         for _ in 0..endpoints.len() {
             let Some(at) = next else { break };
+            let tried =
+                timeout(at.patience(), self.try_at(&at, payload.points, body.clone())).await;
             let answers;
-            (outcome, answers) = self.try_at(&at, payload.points, body.clone()).await;
+            (outcome, answers) = tried.unwrap_or_else(|_| silent());
             match &outcome {
                 Outcome::Retry { detail, .. } if !answers => at.failed(detail),
                 outcome => {
@@ -228,6 +231,10 @@ async fn judge(response: reqwest::Response, points: u32) -> Outcome {
     answer.outcome(points, SystemTime::now())
 }
 
+fn silent() -> (Outcome, bool) {
+    (Outcome::Retry { after: None, detail: "no answer to a trial".to_owned() }, false)
+}
+
 /// How many of so many points an endpoint took.
 const fn delivered(outcome: &Outcome, points: u32) -> u32 {
     match outcome {
@@ -255,7 +262,7 @@ async fn start_of(mut response: reqwest::Response, wait: Duration) -> String {
         }
     };
     // What has come by then is enough.
-    let _ = tokio::time::timeout(wait, read).await;
+    let _ = timeout(wait, read).await;
     String::from_utf8_lossy(&body).into_owned()
 }
 

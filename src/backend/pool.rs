@@ -19,6 +19,15 @@ pub(super) struct Pool {
     longest: Duration,
 }
 
+/// Who gets a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The endpoint's place.
+    pub(super) at: usize,
+    /// Whether it is on trial, so that it need not be given much time while others are well.
+    pub(super) on_trial: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Well,
@@ -33,23 +42,24 @@ impl Pool {
     }
 
     /// Who gets a payload.
-    pub(super) fn choose(&mut self, now: Instant) -> usize {
-        self.another(now).or_else(|| self.due_soonest()).unwrap_or(0)
+    pub(super) fn choose(&mut self, now: Instant) -> Choice {
+        let last_hope = Choice { at: self.due_soonest().unwrap_or(0), on_trial: false };
+        self.another(now).unwrap_or(last_hope)
     }
 
     /// Who may get it now that others have failed: none, unless one is well or on trial.
-    pub(super) fn another(&mut self, now: Instant) -> Option<usize> {
+    pub(super) fn another(&mut self, now: Instant) -> Option<Choice> {
         let on_trial = |health: &Health| matches!(health, Health::OnTrial { .. });
         if let Some(at) = self.members.iter().position(on_trial) {
             // One payload is trial enough: until its verdict, no other goes there.
             self.set_aside(at, now);
-            return Some(at);
+            return Some(Choice { at, on_trial: self.members.contains(&Health::Well) });
         }
         let count = self.members.len();
         let mut turns = (0..count).map(|turn| (self.next + turn) % count);
         let at = turns.find(|at| self.members.get(*at) == Some(&Health::Well))?;
         self.next = at + 1;
-        Some(at)
+        Some(Choice { at, on_trial: false })
     }
 
     /// It took a payload, or refused it as only somebody can who is well. Answers whether that
@@ -114,6 +124,8 @@ mod tests {
     enum Step {
         /// Payloads come, and go to these.
         Chosen(&'static [usize]),
+        /// A payload comes, and goes there for a trial, or with nobody to turn to but this one.
+        Tried(usize, bool),
         /// A payload that has failed elsewhere goes there.
         Another(Option<usize>),
         Succeeds(usize, News),
@@ -122,7 +134,7 @@ mod tests {
         /// This is when it is asked next.
         Due(usize, Option<u64>),
     }
-    use Step::{Another, Answers, Chosen, Due, Fails, Succeeds};
+    use Step::{Another, Answers, Chosen, Due, Fails, Succeeds, Tried};
 
     type News = bool;
 
@@ -134,10 +146,17 @@ mod tests {
             let now = at(*second);
             match step {
                 Chosen(expected) => {
-                    let chosen: Vec<_> = expected.iter().map(|_| pool.choose(now)).collect();
+                    let chosen: Vec<_> = expected.iter().map(|_| pool.choose(now).at).collect();
                     assert_eq!(&chosen, expected, "step {i}");
                 }
-                Another(expected) => assert_eq!(pool.another(now), *expected, "step {i}"),
+                Tried(at, on_trial) => {
+                    let expected = Choice { at: *at, on_trial: *on_trial };
+                    assert_eq!(pool.choose(now), expected, "step {i}");
+                }
+                Another(expected) => {
+                    let another = pool.another(now).map(|choice| choice.at);
+                    assert_eq!(another, *expected, "step {i}");
+                }
                 Succeeds(member, news) => assert_eq!(pool.succeeded(*member), *news, "step {i}"),
                 Fails(member, news) => assert_eq!(pool.failed(*member, now), *news, "step {i}"),
                 Answers(member) => pool.answered(*member),
@@ -206,6 +225,21 @@ mod tests {
             (3, Chosen(&[2])),
             (3, Succeeds(2, true)),
             (3, Chosen(&[2, 2])),
+        ]);
+    }
+
+    #[test]
+    fn a_trial_is_one_only_while_there_is_somebody_else() {
+        check(&[
+            (0, Fails(0, true)),
+            (1, Answers(0)),
+            (1, Tried(0, true)),
+            (1, Tried(1, false)),
+            (1, Fails(0, false)),
+            (1, Fails(1, true)),
+            (1, Fails(2, true)),
+            (2, Answers(2)),
+            (2, Tried(2, false)),
         ]);
     }
 

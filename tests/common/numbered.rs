@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::eventually::eventually;
 use super::gateway::Gateway;
 use super::http::Http;
 use super::influxd::Influxd;
@@ -44,8 +45,7 @@ pub async fn numbers_at(server: &Influxd) -> BTreeSet<u64> {
     rows.iter().map(number).collect()
 }
 
-/// Numbers that are posted one small request after the other, at a steady rate, until this is
-/// stopped.
+/// Numbers from 0 on that are posted one small request after the other, at a steady rate.
 pub struct Traffic {
     sent: Arc<AtomicU64>,
     goes_on: Arc<AtomicBool>,
@@ -53,16 +53,33 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Numbers from 0 on to the listener `api`, so many a second.
+    /// So many a second to the listener `api`, until this is stopped.
     pub fn start(gateway: &Gateway, rate: u64) -> Traffic {
+        Traffic::of(u64::MAX, gateway, rate)
+    }
+
+    /// The same, up to so many.
+    pub fn of(count: u64, gateway: &Gateway, rate: u64) -> Traffic {
         let (sent, goes_on) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
-        let sending = send(gateway.http("api"), rate, Arc::clone(&sent), Arc::clone(&goes_on));
+        let pace = (rate, count);
+        let sending = send(gateway.http("api"), pace, Arc::clone(&sent), Arc::clone(&goes_on));
         Traffic { sent, goes_on, task: tokio::spawn(sending) }
     }
 
     /// How many have been answered.
     pub fn sent(&self) -> u64 {
         self.sent.load(Relaxed)
+    }
+
+    /// Waits until so many have been answered.
+    pub async fn reach(&self, number: u64) {
+        let what = format!("number {number} is sent");
+        eventually(&what, async || self.task.is_finished() || self.sent() >= number).await;
+    }
+
+    /// Waits for the end of those that have one. Panics if the gateway refused any.
+    pub async fn finish(self) {
+        self.task.await.unwrap();
     }
 
     /// Ends it; answers how many were sent. Panics if the gateway refused any.
@@ -73,15 +90,21 @@ impl Traffic {
     }
 }
 
-async fn send(api: Http, rate: u64, sent: Arc<AtomicU64>, goes_on: Arc<AtomicBool>) {
+async fn send(
+    api: Http,
+    (rate, count): (u64, u64),
+    sent: Arc<AtomicU64>,
+    goes_on: Arc<AtomicBool>,
+) {
     let chunk = (rate / REQUESTS_A_SECOND).max(1);
     let mut pace = interval(Duration::from_secs(1).mul_f64(chunk as f64 / rate as f64));
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    while goes_on.load(Relaxed) {
+    while goes_on.load(Relaxed) && sent.load(Relaxed) < count {
         pace.tick().await;
         let first = sent.load(Relaxed);
-        api.post("/v1/points", numbered(first..first + chunk)).await.expect_success();
-        sent.store(first + chunk, Relaxed);
+        let next = (first + chunk).min(count);
+        api.post("/v1/points", numbered(first..next)).await.expect_success();
+        sent.store(next, Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::request::Target;
 use crate::backend::World;
-use crate::backend::pool::Pool;
+use crate::backend::pool::{Choice, Pool};
 use crate::books::{BackendBook, EndpointBook};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -63,20 +63,21 @@ impl Endpoints {
 
     /// Whom a payload goes to.
     pub(super) fn choose(&self) -> Option<Try<'_>> {
-        let at = self.pool().choose(Instant::now());
-        self.attempt(at)
+        let choice = self.pool().choose(Instant::now());
+        self.attempt(choice)
     }
 
     /// Whom it goes to next, now that another has failed.
     pub(super) fn another(&self) -> Option<Try<'_>> {
-        let at = self.pool().another(Instant::now())?;
+        let choice = self.pool().another(Instant::now())?;
         self.book.noticed.add("failed_over", 1);
-        self.attempt(at)
+        self.attempt(choice)
     }
 
-    fn attempt(&self, at: usize) -> Option<Try<'_>> {
+    fn attempt(&self, Choice { at, on_trial }: Choice) -> Option<Try<'_>> {
         let endpoint = self.endpoints.get(at)?;
-        Some(Try { endpoints: self, endpoint, at, is_settled: false })
+        let patience = if on_trial { TRIAL } else { Duration::MAX };
+        Some(Try { endpoints: self, endpoint, at, patience, is_settled: false })
     }
 
     fn is_well(&self, at: usize, endpoint: &Endpoint) {
@@ -119,6 +120,7 @@ pub(super) struct Try<'a> {
     endpoints: &'a Endpoints,
     endpoint: &'a Endpoint,
     at: usize,
+    patience: Duration,
     is_settled: bool,
 }
 
@@ -126,6 +128,11 @@ impl Try<'_> {
     /// Its place among the endpoints.
     pub(super) const fn at(&self) -> usize {
         self.at
+    }
+
+    /// How long it is given, as far as that is up to us: an attempt is limited, too.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// Where its requests go.
@@ -176,6 +183,9 @@ async fn probe(endpoints: Weak<Endpoints>, at: usize) {
 pub(super) fn is_away(status: reqwest::StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
 }
+
+/// What a payload may lose when an endpoint answers questions and takes no points.
+const TRIAL: Duration = Duration::from_secs(2);
 
 /// A ping costs a server nothing.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
