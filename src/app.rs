@@ -180,11 +180,11 @@ impl App {
             );
         }
         let rules = plan.rules()?;
-        if self.lock.is_none() && data_dir::is_used(&plan) {
-            self.lock = Some(data_dir::Lock::take(&plan.data_dir)?);
+        if self.lock.is_none() {
+            self.lock = data_dir::lock(&plan)?;
         }
-        let world =
-            lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
+        let (data_dir, locked) = (&plan.data_dir, self.lock.is_some());
+        let world = lanes::World { books: &self.books, data_dir, locked, clock: self.clock };
         let table = self.tables.load_full();
         let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
         drop(table);
@@ -192,7 +192,7 @@ impl App {
         let sockets = self.listeners.prepare(&plan)?;
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
-        let lanes = self.lanes.enter(lanes, self.clock);
+        let lanes = self.lanes.enter(lanes, &world);
         self.tables.store(Arc::new(Table { rules, lanes, taken }));
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {

@@ -14,11 +14,12 @@
 //! over from the one before.
 //!
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
-//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
-//! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
+//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
+//! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
 //! [`line`] and [`spool`], [`shipper`], [`retry`].
 
 mod aggregate;
+mod carried;
 mod config;
 mod distinct;
 mod edges;
@@ -33,6 +34,7 @@ mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod snapshot;
 mod spool;
 mod state;
 mod table;
