@@ -184,14 +184,15 @@ impl App {
             );
         }
         let rules = plan.rules()?;
-        if self.lock.is_none() && data_dir::is_used(&plan) {
-            self.lock = Some(data_dir::Lock::take(&plan.data_dir)?);
+        if self.lock.is_none() {
+            self.lock = data_dir::lock(&plan)?;
             self.letters.find();
         }
         let world = lanes::World {
             books: &self.books,
             letters: &self.letters,
             data_dir: &plan.data_dir,
+            locked: self.lock.is_some(),
             clock: self.clock,
         };
         let table = self.tables.load_full();
@@ -201,7 +202,7 @@ impl App {
         let sockets = self.listeners.prepare(&plan)?;
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
-        let lanes = self.lanes.enter(lanes, self.clock);
+        let lanes = self.lanes.enter(lanes, &world);
         self.tables.store(Arc::new(Table { rules, lanes, taken }));
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {

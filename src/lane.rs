@@ -14,11 +14,13 @@
 //! over from the one before.
 //!
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
-//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
-//! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
-//! [`line`] and [`spool`], [`shipper`], [`retry`], and what comes back from there, [`letters`].
+//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
+//! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`],
+//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`retry`], and
+//! what comes back from there, [`letters`].
 
 mod aggregate;
+mod carried;
 mod config;
 mod database;
 mod distinct;
@@ -35,6 +37,7 @@ mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod snapshot;
 mod spool;
 mod state;
 mod table;

@@ -13,6 +13,17 @@ pub trait Encode: Send {
     /// [`lost_parts`](Self::lost_parts).
     fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip>;
 
+    /// As [`encode`](Self::encode), for a record that takes the place of an earlier one of the
+    /// same series and time. Most who read records replace in any case; formats for those who do
+    /// not say it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`encode`](Self::encode).
+    fn encode_again(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
+        self.encode(point, out)
+    }
+
     /// Appends the name as records carry it; answers whether a character had to be replaced, so
     /// that another name may be spelled alike.
     fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {

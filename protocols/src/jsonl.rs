@@ -16,6 +16,7 @@
 //! | `member` | of a set |
 //! | `fields` | of a row of columns: numbers, truth values, text |
 //! | `rate` | of counters and samples; left out when it is 1 |
+//! | `again` | `true` if it takes the place of an earlier point of its series and time |
 //!
 //! A number keeps its type: integers have no point, doubles have one (or an exponent), with
 //! the shortest digits that give the same double again. So a point reads back as it was;

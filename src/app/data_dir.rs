@@ -58,6 +58,27 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
     writeln!(file, "pid {}, started {now}", std::process::id())
 }
 
+/// Takes the directory if the plan needs it, or could do with it: without it, windows are not
+/// remembered, which is no reason not to start.
+pub(super) fn lock(plan: &Plan) -> Result<Option<Lock>, String> {
+    if is_used(plan) {
+        return Lock::take(&plan.data_dir).map(Some);
+    }
+    let aggregates = |(name, backend): (&String, &Backend)| {
+        Settings::new(name, backend.kind.kind(), &backend.lane).aggregate
+    };
+    if !plan.backends.iter().any(aggregates) {
+        return Ok(None);
+    }
+    match Lock::take(&plan.data_dir) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(problem) => {
+            warn!("windows and gauges will begin anew at the next restart: {problem}");
+            Ok(None)
+        }
+    }
+}
+
 /// Whether anything of the plan lives in the data directory, or dead letters do.
 pub(super) fn is_used(plan: &Plan) -> bool {
     let uses = |(name, backend): (&String, &Backend)| {

@@ -81,22 +81,25 @@ impl Lanes {
     }
 
     /// Starts what was prepared; answers all lanes in order. What a lane replaces lets go.
-    pub(super) fn enter(&mut self, prepared: Vec<Prepared>, clock: Clock) -> Vec<Lane> {
+    pub(super) fn enter(&mut self, prepared: Vec<Prepared>, world: &World<'_>) -> Vec<Lane> {
         self.forget_ended();
         prepared
             .into_iter()
             .map(|prepared| match prepared {
                 Prepared::Kept(lane) => lane,
-                Prepared::Made(made) => self.start(*made, clock),
+                Prepared::Made(made) => self.start(*made, world),
             })
             .collect()
     }
 
-    fn start(&mut self, made: Made, clock: Clock) -> Lane {
+    fn start(&mut self, made: Made, world: &World<'_>) -> Lane {
         let Made { settings, state, encode, ships } = made;
+        if world.locked {
+            state.open_windows(&settings, world.data_dir, world.clock.now());
+        }
         let name = settings.name.clone();
         self.states.insert(name.clone(), (settings.kind, Arc::clone(&state)));
-        let (lane, running) = lane::spawn_many(settings, state, encode, ships, clock);
+        let (lane, running) = lane::spawn_many(settings, state, encode, ships, world.clock);
         self.running.push((name, running));
         lane
     }
@@ -142,5 +145,7 @@ pub(super) struct World<'a> {
     pub(super) books: &'a Books,
     pub(super) letters: &'a DeadLetters,
     pub(super) data_dir: &'a Path,
+    /// Whether the data directory is ours, so that windows can be remembered there.
+    pub(super) locked: bool,
     pub(super) clock: Clock,
 }

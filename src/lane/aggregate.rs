@@ -6,9 +6,10 @@
 
 use hashbrown::HashSet;
 use protocols::{Kind, Measure};
+use serde::{Deserialize, Serialize};
 
 /// What a window remembers of one series.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Aggregate {
     /// The sum of increments, each divided by its rate.
     Counter(f64),
@@ -63,6 +64,24 @@ impl Aggregate {
             _ => {}
         }
     }
+
+    /// What came earlier goes before all that was seen here.
+    pub(super) fn precede(&mut self, earlier: Self) {
+        let later = std::mem::replace(self, earlier);
+        self.merge(later);
+    }
+
+    /// How much memory it takes beside its own size, as [`absorb`](Self::absorb) counts.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Counter(_) => 0,
+            Self::Gauge(trail) => size_of_val(&*trail.shifts),
+            Self::Samples(samples) => {
+                size_of_val(&*samples.values) + size_of_val(&*samples.weights)
+            }
+            Self::Members(members) => members.iter().map(|member| member.len() + MEMBER_COST).sum(),
+        }
+    }
 }
 
 fn add_member(members: &mut HashSet<Box<str>, foldhash::fast::RandomState>, member: &str) -> usize {
@@ -78,7 +97,7 @@ fn add_member(members: &mut HashSet<Box<str>, foldhash::fast::RandomState>, memb
 /// The shifts are kept one by one, for two reasons: which of them come after the last
 /// absolute reading is only known once all workers are heard, and doubles have to be added
 /// to the running value in the order of arrival to round as a single server would.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Trail {
     absolute: Option<(u64, f64)>,
     shifts: Vec<(u64, f64)>,
@@ -120,7 +139,7 @@ impl Trail {
 }
 
 /// Samples in the order of arrival. `weights` stays empty as long as every rate was 1.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Samples {
     values: Vec<f64>,
     weights: Vec<f64>,

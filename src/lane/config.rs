@@ -3,7 +3,7 @@
 //! What is left out is resolved by [`Settings`](super::Settings).
 
 use crate::units::{Size, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The keys that every backend shares, whatever its kind.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -42,7 +42,7 @@ pub struct Config {
 }
 
 /// What a window's rows look like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// One row a series, statistics as its fields, samples weighed by their rate.

@@ -9,9 +9,14 @@
 //! - A clock set back further would silence the lane for that long. Windows then end at the
 //!   clock's new multiples, and rows whose edge was used before carry as many nanoseconds more
 //!   as there were such steps, so that they overwrite nothing.
+//!
+//! A window whose rows are written *in part*, because the gateway ends before the window does,
+//! gets its end's stamp, and the same once more when it is closed: then the rows of the whole
+//! window take the place of those of the part.
 
 use crate::clock::nanos;
 use protocols::UnixNanos;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// When the window that is open at `now` ends.
@@ -21,12 +26,16 @@ pub fn window_end(now: UnixNanos, length: Duration) -> UnixNanos {
 }
 
 /// The edges of one backend's windows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Edges {
     length: i64,
     next: i64,
     latest: i64,
     steps_back: i64,
+    /// The edge of a window that was written in part, and the stamp of its rows.
+    part: Option<(i64, i64)>,
+    /// An edge whose stamp rows may have that are not to be replaced.
+    shunned: Option<i64>,
 }
 
 impl Edges {
@@ -34,6 +43,23 @@ impl Edges {
     pub(super) fn align(&mut self, now: UnixNanos, length: i64) {
         self.length = length.max(1);
         self.next = self.before(now) + self.length;
+    }
+
+    /// Goes on, before it is aligned, where an earlier process stopped. Answers the stamp of the
+    /// window that was written in part, if that window is still open.
+    pub(super) fn resume(&mut self, earlier: Self, now: UnixNanos) -> Option<UnixNanos> {
+        *self = earlier;
+        self.part = self.part.filter(|(edge, _)| *edge > now.0);
+        if self.is_far_ahead(now) {
+            self.steps_back += 1;
+        }
+        self.part.map(|(_, stamp)| UnixNanos(stamp))
+    }
+
+    /// Gives no row the stamp that the open window's end would give it: rows which are not to be
+    /// replaced may have it.
+    pub(super) fn shun(&mut self, now: UnixNanos, length: Duration) {
+        self.shunned = Some(window_end(now, length).0);
     }
 
     /// How long until the open window may end, at most one window's length.
@@ -48,27 +74,46 @@ impl Edges {
             self.next = edge + self.length;
             return Some(self.stamp(edge));
         }
-        if self.next - now.0 > 3 * self.length {
+        if self.is_far_ahead(now) {
             self.steps_back += 1;
             self.next = self.before(now) + self.length;
         }
         None
     }
 
+    /// The stamp of the open window when it is written in part; it stays open.
+    pub(super) fn part(&mut self) -> UnixNanos {
+        let stamp = self.due(self.next);
+        self.part = Some((self.next, stamp));
+        UnixNanos(stamp)
+    }
+
     /// The stamp of a window that ends before its time, because the lane ends.
     pub(super) fn end(&mut self, now: UnixNanos) -> UnixNanos {
         let end = now.0.max(self.latest + 1);
         self.latest = end;
+        self.part = None;
         UnixNanos(end)
     }
 
     fn stamp(&mut self, edge: i64) -> UnixNanos {
-        if edge > self.latest {
-            self.latest = edge;
-            UnixNanos(edge)
-        } else {
-            UnixNanos(edge + self.steps_back)
+        let stamp = self.due(edge);
+        self.part = self.part.filter(|(part, _)| *part > edge);
+        self.latest = self.latest.max(edge);
+        UnixNanos(stamp)
+    }
+
+    fn due(&self, edge: i64) -> i64 {
+        match self.part {
+            Some((part, stamp)) if part == edge => stamp,
+            _ if edge <= self.latest => edge + self.steps_back,
+            _ if self.shunned == Some(edge) => edge + 1,
+            _ => edge,
         }
+    }
+
+    fn is_far_ahead(&self, now: UnixNanos) -> bool {
+        self.next - now.0 > 3 * self.length
     }
 
     fn before(&self, now: UnixNanos) -> i64 {
@@ -125,5 +170,55 @@ mod tests {
         assert_eq!(edges.close(UnixNanos(20)), Some(UnixNanos(20)));
         assert_eq!(edges.end(UnixNanos(20)), UnixNanos(21));
         assert_eq!(edges.end(UnixNanos(27)), UnixNanos(27));
+    }
+
+    /// Stops at one time and starts at another, with windows of ten.
+    fn restarted(stopped: i64, started: i64) -> (Edges, UnixNanos, Option<UnixNanos>) {
+        let mut edges = Edges::default();
+        edges.align(UnixNanos(stopped - 10), 10);
+        edges.close(UnixNanos(stopped));
+        let part = edges.part();
+        let mut after = Edges::default();
+        let open = after.resume(edges, UnixNanos(started));
+        after.align(UnixNanos(started), 10);
+        (after, part, open)
+    }
+
+    #[test]
+    fn a_window_written_in_part_is_closed_with_the_same_stamp() {
+        let (mut edges, part, open) = restarted(13, 17);
+        assert_eq!((part, open), (UnixNanos(20), Some(UnixNanos(20))));
+        assert_eq!(edges.part(), UnixNanos(20), "and a second stop in it, too");
+        assert_eq!(edges.close(UnixNanos(20)), Some(UnixNanos(20)));
+        assert_eq!(edges.close(UnixNanos(30)), Some(UnixNanos(30)));
+        assert_eq!(edges.part, None);
+    }
+
+    #[test]
+    fn a_window_that_ended_while_nobody_was_there_is_over() {
+        for started in [20, 27, 500] {
+            let (mut edges, _, open) = restarted(13, started);
+            assert_eq!(open, None, "{started}");
+            let next = started - started % 10 + 10;
+            assert_eq!(edges.close(UnixNanos(next)), Some(UnixNanos(next)));
+        }
+    }
+
+    #[test]
+    fn a_clock_set_back_far_between_two_processes_repeats_no_stamp() {
+        let (mut edges, part, open) = restarted(1013, 903);
+        assert_eq!((part, open), (UnixNanos(1020), Some(UnixNanos(1020))));
+        assert_eq!(edges.close(UnixNanos(910)), Some(UnixNanos(911)));
+        assert_eq!(edges.close(UnixNanos(1020)), Some(UnixNanos(1020)), "its turn comes again");
+        assert_eq!(edges.close(UnixNanos(1030)), Some(UnixNanos(1030)));
+    }
+
+    #[test]
+    fn a_stamp_that_may_be_taken_is_shunned_once() {
+        let mut edges = Edges::default();
+        edges.shun(UnixNanos(13), Duration::from_nanos(10));
+        edges.align(UnixNanos(13), 10);
+        assert_eq!(edges.close(UnixNanos(20)), Some(UnixNanos(21)));
+        assert_eq!(edges.close(UnixNanos(30)), Some(UnixNanos(30)));
     }
 }

@@ -21,6 +21,11 @@ pub(super) fn of_kind(hash: u64, kind: Kind) -> u64 {
     hash.wrapping_add((kind as u64 + 1).wrapping_mul(SPREAD))
 }
 
+/// The hash of the name and tags alone, from that of one kind's series.
+pub(super) fn of_any_kind(hash: u64, kind: Kind) -> u64 {
+    hash.wrapping_sub((kind as u64 + 1).wrapping_mul(SPREAD))
+}
+
 /// Whether two lists hold the same tags, in whatever order.
 pub(super) fn same_tags(left: Tags<'_>, right: Tags<'_>) -> bool {
     left.len() == right.len()
@@ -81,5 +86,6 @@ mod tests {
             }
         }
         assert_ne!(of_kind(7, Kind::Counter), of_kind(7, Kind::Gauge));
+        assert_eq!(of_any_kind(of_kind(7, Kind::Gauge), Kind::Gauge), 7);
     }
 }

@@ -52,6 +52,9 @@ pub struct Settings {
     pub stamp: bool,
     /// Whether a second point of a series in the same nanosecond is moved on by one.
     pub unique_times: bool,
+    /// Whether a row takes the place of an earlier one of the same series and time there, so that
+    /// a window goes on after a restart. Attempts that overtake each other could turn them round.
+    pub replaces: bool,
     /// In how many parts the receiving workers share the windows.
     pub shards: usize,
 }
@@ -87,6 +90,7 @@ impl Settings {
             concurrency: config.concurrency.unwrap_or(1).max(1),
             stamp: !relay,
             unique_times: kind == "influxdb",
+            replaces: aggregate && database && config.concurrency.is_none_or(|many| many <= 1),
             shards: SHARDS,
         }
     }

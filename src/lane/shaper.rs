@@ -10,6 +10,7 @@ use super::layout::{Rows, folds};
 use super::names::Names;
 use super::series::series_hash;
 use super::settings::Settings;
+use super::table::Series;
 use super::windows::Closed;
 use super::{Expire, ExpireAfter, State};
 use crate::backend::Payload;
@@ -80,6 +81,8 @@ pub(super) struct Shaper {
     open: Open,
     distinct: Option<Distinct>,
     names: Names,
+    /// When what outlives the windows was last remembered on disk.
+    remembered: Instant,
     /// Bytes encoded so far, to know when it is the others' turn.
     written: usize,
 }
@@ -99,6 +102,7 @@ impl Shaper {
             open: Open::new(Arc::clone(&state.book)),
             distinct: settings.unique_times.then(Distinct::default),
             names: Names::default(),
+            remembered: Instant::now(),
             written: 0,
             settings,
             state,
@@ -124,10 +128,35 @@ impl Shaper {
             }
         }
         if !self.handed_over.is_cancelled() {
-            let closed = self.state.windows.end(self.clock.now(), &self.expire());
-            self.write(closed).await;
+            self.end_window().await;
         }
         self.push();
+    }
+
+    /// Writes the open window before its time, in part if somebody will know what it held when
+    /// the rest comes; the rows of the whole window then take the place of these.
+    async fn end_window(&mut self) {
+        self.close_window().await;
+        let (settings, state) = (Arc::clone(&self.settings), Arc::clone(&self.state));
+        let now = self.clock.now();
+        let part =
+            settings.replaces.then(|| state.windows.part(now, &self.expire(), settings.layout));
+        let closed = match part.flatten() {
+            Some(mut part) => {
+                if !state.keep(&settings, Some(&part)).await && !part.ends_at(now) {
+                    state.spoil();
+                }
+                part
+            }
+            None => {
+                let end = state.windows.end(now, &self.expire());
+                if settings.aggregate {
+                    state.keep(&settings, None).await;
+                }
+                end
+            }
+        };
+        self.write(closed).await;
     }
 
     /// A lane that was handed over has no windows any more, and looks up only now and then.
@@ -145,6 +174,14 @@ impl Shaper {
         if let Some(closed) = self.state.windows.close(self.clock.now(), &self.expire()) {
             self.write(closed).await;
             self.push();
+            self.remember();
+        }
+    }
+
+    fn remember(&mut self) {
+        if self.settings.aggregate && self.remembered.elapsed() >= REMEMBER_EVERY {
+            self.remembered = Instant::now();
+            self.state.remember(&self.settings);
         }
     }
 
@@ -167,14 +204,15 @@ impl Shaper {
         let mut turn = Turn::begin(self.written);
         while more && turn.goes_on(self.written) {
             rows.clear();
-            let mut kind = Kind::Fields;
-            let written = closed.write_next(|series, aggregate, time| {
-                kind = series.kind;
-                self.rows.write(series.name, series.tags, aggregate, time, &mut rows);
+            let (mut kind, mut again) = (Kind::Fields, false);
+            let written = closed.write_next(|due| {
+                let Series { name, tags, .. } = due.series;
+                self.rows.write(name, tags, due.aggregate, due.time, &mut rows);
+                (kind, again) = (due.series.kind, due.again);
                 rows.len()
             });
             more = written.is_some();
-            rows.iter().for_each(|row| self.shape(&row, Source { kind, way: None }));
+            rows.iter().for_each(|row| self.shape_as(&row, Source { kind, way: None }, again));
         }
         self.scratch = rows;
         more
@@ -217,9 +255,19 @@ impl Shaper {
     }
 
     fn shape(&mut self, point: &Point<'_>, source: Source<'_>) {
+        self.shape_as(point, source, false);
+    }
+
+    /// `again`: it takes the place of an earlier one of its series and time.
+    fn shape_as(&mut self, point: &Point<'_>, source: Source<'_>, again: bool) {
         let point = Point { time: self.told_apart(point), ..*point };
         let start = self.open.body.len();
-        if let Err(skip) = self.encode.encode(&point, &mut self.open.body) {
+        let body = &mut self.open.body;
+        let encoded = match again {
+            true => self.encode.encode_again(&point, body),
+            false => self.encode.encode(&point, body),
+        };
+        if let Err(skip) = encoded {
             self.state.book.dropped.add(skip.label(), 1);
             return;
         }
@@ -363,6 +411,8 @@ const AT_ONCE: Expire = {
     Expire { counter: at_once, timer: at_once, set: at_once, gauge: at_once }
 };
 
+/// What a kill may cost gauges; often enough, since it costs a file each time.
+const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
 /// The same for points with much text.

@@ -3,16 +3,18 @@
 use super::letters::Letters;
 use super::queue::Queue;
 use super::settings::Settings;
+use super::snapshot::{Error, Order, Remembered, Snapshot};
 use super::spool::Spool;
-use super::windows::Windows;
+use super::windows::{Closed, Windows};
 use super::{INBOX, INBOX_BYTES_MAX};
 use crate::books::BackendBook;
 use crate::log_limit::LogLimit;
-use protocols::Batch;
+use protocols::{Batch, UnixNanos};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// What belongs to a backend's name and outlives changes of its settings.
@@ -30,6 +32,10 @@ pub struct State {
     pub(super) learnt: AtomicUsize,
     /// Whether the log's last word was that the backend takes no points.
     pub(super) ill: AtomicBool,
+    /// Where windows are remembered, if anywhere.
+    snapshot: OnceLock<Snapshot>,
+    /// Whether windows go on here, not where the snapshot says.
+    live: AtomicBool,
     log: LogLimit,
     owner: Mutex<Owner>,
 }
@@ -58,6 +64,8 @@ impl State {
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),
+            snapshot: OnceLock::new(),
+            live: AtomicBool::new(false),
             log: LogLimit::default(),
             owner: Mutex::default(),
             book,
@@ -76,6 +84,99 @@ impl State {
             return Ok(());
         }
         self.queue.open(spool)
+    }
+
+    /// Goes on with the windows that an earlier process, or an earlier lane that has ended, has
+    /// left in its snapshot, and remembers them there from now on. Blocks.
+    pub fn open_windows(&self, settings: &Settings, data_dir: &Path, now: UnixNanos) {
+        if !settings.aggregate || self.live.swap(true, Relaxed) {
+            return;
+        }
+        let snapshot = self.snapshot.get_or_init(|| Snapshot::new(data_dir, &settings.name));
+        match snapshot.read() {
+            Ok(None) => {}
+            Ok(Some(memory)) => self.take_up(memory, settings, now),
+            Err(error) => self.set_aside(snapshot, &error, settings, now),
+        }
+    }
+
+    fn take_up(&self, memory: Remembered, settings: &Settings, now: UnixNanos) {
+        self.windows.take_up(memory, now, settings.layout, settings.max_series);
+        let (backend, series) = (&settings.name, self.book.series.get());
+        tracing::info!(%backend, series, "windows go on where they were left");
+    }
+
+    /// Rows of the open window may have been written, and there is nothing to add them to.
+    fn set_aside(&self, snapshot: &Snapshot, error: &Error, settings: &Settings, now: UnixNanos) {
+        self.windows.shun(now, settings.flush);
+        self.book.noticed.add("snapshot_damaged", 1);
+        let (backend, file) = (&settings.name, snapshot.path().display());
+        match snapshot.set_aside() {
+            Ok(aside) => {
+                let set_aside = aside.display();
+                tracing::error!(%backend, %error, %set_aside, "the snapshot of the windows cannot be used; gauges begin anew");
+            }
+            Err(stays) => {
+                tracing::error!(%backend, %error, %file, %stays, "the snapshot of the windows cannot be used, nor set aside; gauges begin anew");
+            }
+        }
+    }
+
+    /// Remembers what outlives the windows, in case the process is killed. Waits for no disk.
+    pub(super) fn remember(self: &Arc<Self>, settings: &Arc<Settings>) {
+        let (state, settings) = (Arc::clone(self), Arc::clone(settings));
+        tokio::task::spawn_blocking(move || {
+            let Some(snapshot) = state.snapshot.get() else { return };
+            let wanted = state.windows.has_memory() || snapshot.path().exists();
+            let Some(bytes) = state.windows.remembered(None, settings.layout) else { return };
+            if !wanted {
+                return;
+            }
+            if let Err(error) = snapshot.write(&bytes, &Order::default()) {
+                state.forgot(&settings.name, &error.to_string());
+            }
+        });
+    }
+
+    /// Remembers the windows at their end, with the open one as far as it was written. Answers
+    /// whether a later process will know; waits for the disk, but not for ever.
+    pub(super) async fn keep(self: &Arc<Self>, settings: &Settings, part: Option<&Closed>) -> bool {
+        let Some(bytes) = self.windows.remembered(part, settings.layout) else { return false };
+        if self.snapshot.get().is_none() {
+            return false;
+        }
+        let (state, order) = (Arc::clone(self), Arc::new(Order::default()));
+        let placed = Arc::clone(&order);
+        let write = tokio::task::spawn_blocking(move || match state.snapshot.get() {
+            Some(snapshot) => snapshot.write(&bytes, &placed).map_err(|error| error.to_string()),
+            None => Ok(()),
+        });
+        let written = match timeout(KEEP_WITHIN, write).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(stopped)) => Err(stopped.to_string()),
+            Err(_) if order.give_up() => Ok(()),
+            Err(_) => Err(format!("the disk has not taken it within {KEEP_WITHIN:?}")),
+        };
+        if let Err(problem) = &written {
+            self.forgot(&settings.name, problem);
+        }
+        self.live.store(written.is_err(), Relaxed);
+        written.is_ok()
+    }
+
+    /// Lets nobody go on from an earlier snapshot, whose window has rows with more in them now.
+    pub(super) fn spoil(&self) {
+        // A file that is not there does no harm; of one that cannot be emptied the log has told.
+        let _ = self.snapshot.get().map(Snapshot::spoil);
+    }
+
+    fn forgot(&self, backend: &str, problem: &str) {
+        self.book.noticed.add("snapshot_failed", 1);
+        if self.may_log("snapshot_failed") {
+            let file = self.snapshot.get().map(|snapshot| snapshot.path().display().to_string());
+            let file = file.unwrap_or_default();
+            tracing::warn!(%backend, %file, "the windows cannot be remembered, a restart will begin anew: {problem}");
+        }
     }
 
     /// Makes a new lane the owner of windows and queue; the one before lets go of them.
@@ -112,6 +213,9 @@ impl State {
         }
     }
 }
+
+/// Far longer than a disk that works needs, far shorter than a stop's grace.
+const KEEP_WITHIN: Duration = Duration::from_secs(3);
 
 /// A batch that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;

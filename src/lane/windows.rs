@@ -4,6 +4,10 @@
 //! which nobody else wants but the shaper at the window's edge. The shaper swaps each shard
 //! for an empty one, merges what it took, and turns it into rows at its leisure.
 //!
+//! A lane that ends writes the open window [in part](Windows::part) and remembers it; what is
+//! [remembered](Windows::remembered) outlives the process, and is [taken up](Windows::take_up) by
+//! the next.
+//!
 //! Limits: `max_series` places (see [`super::roster`]), [`BYTES_MAX`] for the open window's
 //! names, tags, samples, set members and gauge shifts, and as much for the names and tags of
 //! what outlives it (beyond that, no new series gets a place); beside these a series costs
@@ -11,15 +15,19 @@
 //! of a second; receiving goes on meanwhile.
 
 use super::aggregate::{Aggregate, Trail};
+use super::carried::Carried;
 use super::edges::Edges;
 use super::roster::Roster;
+use super::snapshot::{Memory, Parts, Remembered};
 use super::table::{Series, Table};
-use super::{Expire, ExpireAfter};
+use super::{Expire, ExpireAfter, Layout};
 use crate::books::BackendBook;
 use crate::clock::nanos;
 use protocols::{Kind, Measure, UnixNanos};
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What the windows of one backend hold; belongs to the backend's name.
 #[derive(Debug)]
@@ -47,7 +55,20 @@ pub(super) struct Shard {
 #[derive(Debug)]
 pub(super) struct Tally {
     points: u64,
-    aggregate: Aggregate,
+    pub(super) aggregate: Aggregate,
+    /// By how many nanoseconds its rows are later than the window's stamp.
+    pub(super) shift: u8,
+    /// Whether its rows take the place of earlier ones.
+    pub(super) again: bool,
+}
+
+/// What is to become rows.
+pub(super) struct Due<'a> {
+    pub(super) series: Series<'a>,
+    pub(super) aggregate: &'a Aggregate,
+    pub(super) time: UnixNanos,
+    /// Whether the rows take the place of earlier ones of the same time.
+    pub(super) again: bool,
 }
 
 /// What became of a point that came to a window.
@@ -66,16 +87,29 @@ pub(super) enum Taken {
 struct Keeper {
     idle: Table<Idle>,
     edges: Edges,
+    carried: Carried,
     spare: Vec<Table<Tally>>,
 }
 
 /// A series between the windows in which it is seen.
-#[derive(Clone, Copy, Debug)]
-struct Idle {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Idle {
     /// Where a gauge stands.
     value: f64,
-    /// The end of the last window in which it was seen.
-    seen: UnixNanos,
+    /// The end of the last window in which it was seen, in nanoseconds since 1970.
+    seen: i64,
+}
+
+impl Tally {
+    const fn new(aggregate: Aggregate) -> Self {
+        Self { points: 0, aggregate, shift: 0, again: false }
+    }
+
+    /// Goes on from what was written earlier.
+    pub(super) fn follow(&mut self, earlier: Aggregate) {
+        self.aggregate.precede(earlier);
+        self.again = true;
+    }
 }
 
 impl Windows {
@@ -135,7 +169,7 @@ impl Windows {
             return None;
         }
         let (place, bytes) = (shard.table.len(), shard.table.key_bytes());
-        shard.table.insert(series, Tally { points: 0, aggregate: Aggregate::new(series.kind) })?;
+        shard.table.insert(series, Tally::new(Aggregate::new(series.kind)))?;
         self.grow(shard, shard.table.key_bytes() - bytes);
         Some(place)
     }
@@ -169,8 +203,33 @@ impl Windows {
         let mut keeper = lock(&self.keeper);
         let stamp = keeper.edges.close(now)?;
         let mut table = self.swap(&mut keeper);
+        let carried = self.reunite(&mut keeper, &mut table, stamp);
         self.outlive(&mut keeper, &mut table, stamp, expire);
         self.repeat(&mut keeper, &mut table, stamp, expire);
+        carried.inspect(|carried| carried.spread(&mut table));
+        Some(self.closed(table, stamp))
+    }
+
+    /// What was seen so far of the window that will be closed by a later lane, with the stamp of
+    /// its end; nothing idle. `None` if it has ended already.
+    pub(super) fn part(
+        self: &Arc<Self>,
+        now: UnixNanos,
+        expire: &Expire,
+        layout: Layout,
+    ) -> Option<Closed> {
+        let mut keeper = lock(&self.keeper);
+        if keeper.edges.wait(now) == 0 {
+            return None;
+        }
+        let stamp = keeper.edges.part();
+        let mut table = self.swap(&mut keeper);
+        if keeper.carried.stamp != stamp {
+            self.carry(&mut keeper, Carried::new(stamp, layout));
+        }
+        keeper.carried.unite(&mut table);
+        keeper.carried.spread(&mut table);
+        self.outlive(&mut keeper, &mut table, stamp, expire);
         Some(self.closed(table, stamp))
     }
 
@@ -182,6 +241,80 @@ impl Windows {
         self.outlive(&mut keeper, &mut table, stamp, expire);
         self.book.series.set(lock(&self.roster).len());
         self.closed(table, stamp)
+    }
+
+    /// What a later process needs to know, in bytes: what outlives the windows, and what was
+    /// written of the open one.
+    pub(super) fn remembered(&self, part: Option<&Closed>, layout: Layout) -> Option<Vec<u8>> {
+        let keeper = lock(&self.keeper);
+        let Keeper { idle, edges, carried, .. } = &*keeper;
+        let parts = Parts { seen: part.map(|part| &part.table), carried };
+        Memory { layout, edges, idle, parts }.to_bytes()
+    }
+
+    /// Whether there is anything to remember between two windows.
+    pub(super) fn has_memory(&self) -> bool {
+        let keeper = lock(&self.keeper);
+        !keeper.idle.is_empty() || !keeper.carried.is_empty()
+    }
+
+    /// Goes on from what an earlier process has left, as far as there are places.
+    pub(super) fn take_up(
+        &self,
+        mut memory: Remembered,
+        now: UnixNanos,
+        layout: Layout,
+        places: u64,
+    ) {
+        let mut keeper = lock(&self.keeper);
+        let mut roster = lock(&self.roster);
+        let mut known = Table::default();
+        memory.idle.drain(|series, idle| {
+            if roster.admit(series.hash, places) {
+                roster.keep(series.hash);
+                known.insert(&series, idle);
+            }
+        });
+        keeper.idle = known;
+        let open = keeper.edges.resume(memory.edges, now).filter(|_| layout == memory.layout);
+        let mut carried = Carried::new(open.unwrap_or_default(), layout);
+        if open.is_some() {
+            memory.parts.drain(|series, part| carried.insert(&series, part));
+        }
+        carried.content(None).for_each(|(series, ..)| _ = roster.admit(series.hash, places));
+        self.carry(&mut keeper, carried);
+        self.kept.store(keeper.idle.key_bytes(), Relaxed);
+        self.book.series.set(roster.len());
+    }
+
+    /// Gives no row the stamp of the open window's end.
+    pub(super) fn shun(&self, now: UnixNanos, length: Duration) {
+        lock(&self.keeper).edges.shun(now, length);
+    }
+
+    /// Puts what was written of a window in front of the rest. What belongs to a later edge (the
+    /// clock was set back, or windows are shorter now) waits for that.
+    fn reunite(
+        &self,
+        keeper: &mut Keeper,
+        table: &mut Table<Tally>,
+        stamp: UnixNanos,
+    ) -> Option<Carried> {
+        if keeper.carried.is_empty() || keeper.carried.stamp > stamp {
+            return None;
+        }
+        let mut carried = self.carry(keeper, Carried::default());
+        (carried.stamp == stamp).then(|| {
+            carried.unite(table);
+            carried
+        })
+    }
+
+    /// Replaces what is carried.
+    fn carry(&self, keeper: &mut Keeper, carried: Carried) -> Carried {
+        self.bytes.fetch_add(carried.bytes, Relaxed);
+        self.bytes.fetch_sub(keeper.carried.bytes, Relaxed);
+        std::mem::replace(&mut keeper.carried, carried)
     }
 
     /// Takes a closed window's memory back.
@@ -231,7 +364,7 @@ impl Windows {
             let idle = keeper.idle.find(&series);
             let base = idle.as_ref().map_or(0.0, |idle| idle.value);
             let value = settle(&mut tally.aggregate, base);
-            let now = Idle { value, seen: stamp };
+            let now = Idle { value, seen: stamp.0 };
             match idle {
                 Some(idle) => *idle = now,
                 None if outlives(expire, series.kind) => {
@@ -253,14 +386,14 @@ impl Windows {
     ) {
         let expired = |kind, idle: &Idle| match after(expire, kind) {
             ExpireAfter::Never => false,
-            ExpireAfter::After(span) => stamp.0 - idle.seen.0 > nanos(span.0),
+            ExpireAfter::After(span) => stamp.0 - idle.seen > nanos(span.0),
         };
         let mut forgotten = 0;
-        for (series, idle) in keeper.idle.iter().filter(|(_, idle)| idle.seen != stamp) {
+        for (series, idle) in keeper.idle.iter().filter(|(_, idle)| idle.seen != stamp.0) {
             if expired(series.kind, idle) {
                 forgotten += 1;
             } else {
-                table.insert(&series, Tally { points: 0, aggregate: repeated(series.kind, idle) });
+                table.insert(&series, Tally::new(repeated(series.kind, idle)));
             }
         }
         if forgotten > 0 {
@@ -291,18 +424,29 @@ pub(super) struct Closed {
 impl Closed {
     /// Hands the next series to `write`, which answers how many rows it made of it; none when
     /// the window is written.
-    pub(super) fn write_next(
-        &mut self,
-        write: impl FnOnce(&Series<'_>, &Aggregate, UnixNanos) -> usize,
-    ) -> Option<usize> {
+    pub(super) fn write_next(&mut self, write: impl FnOnce(&Due<'_>) -> usize) -> Option<usize> {
         let (series, tally) = self.table.at(self.done)?;
-        let rows = write(&series, &tally.aggregate, self.stamp);
+        let Tally { aggregate, again, .. } = tally;
+        let time = UnixNanos(self.stamp.0 + i64::from(tally.shift));
+        let rows = write(&Due { series, aggregate, time, again: *again });
         self.done += 1;
         let book = &self.windows.book;
         book.windows.sub(tally.points);
         book.folded_points.add(tally.points);
         book.folded_rows.add(rows as u64);
         Some(rows)
+    }
+}
+
+impl Closed {
+    /// Makes the rows of a part those of a window that nobody goes on with, unless some of them
+    /// take the place of earlier ones. Answers whether it did.
+    pub(super) fn ends_at(&mut self, now: UnixNanos) -> bool {
+        let alone = self.table.iter().all(|(_, tally)| !tally.again);
+        if alone {
+            self.stamp = lock(&self.windows.keeper).edges.end(now);
+        }
+        alone
     }
 }
 

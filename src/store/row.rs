@@ -12,19 +12,22 @@ pub(super) struct Row {
     pub(super) time: UnixNanos,
     /// A JSON object.
     pub(super) fields: String,
+    /// Whether it takes the place of an earlier one.
+    pub(super) again: bool,
 }
 
 /// Reads a payload's line; `scratch` only lends its memory. `None` if the line is no point, which
 /// can only be when the payload was changed on its way.
 pub(super) fn read(line: &[u8], born: UnixNanos, scratch: &mut Batch) -> Option<Row> {
     scratch.clear();
-    jsonl::parse_line(std::str::from_utf8(line).ok()?, scratch).ok()?;
+    let again = jsonl::parse_line(std::str::from_utf8(line).ok()?, scratch).ok()?;
     let point = scratch.point(0)?;
     Some(Row {
         name: point.name.to_owned(),
         tags: serde_json::to_string(&SortedTags(&point)).ok()?,
         time: point.time.unwrap_or(born),
         fields: serde_json::to_string(&Columns(&point.measure)).ok()?,
+        again,
     })
 }
 

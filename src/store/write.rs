@@ -187,6 +187,10 @@ enum Fate {
 }
 
 fn insert(db: &Connection, series: i64, row: &Row, now: UnixNanos) -> Result<Fate, Error> {
+    if row.again {
+        replace(db, series, row, now)?;
+        return Ok(Fate::Stored);
+    }
     if insert_at(db, series, row.time.0, row, now)? {
         return Ok(Fate::Stored);
     }
@@ -198,6 +202,16 @@ fn insert(db: &Connection, series: i64, row: &Row, now: UnixNanos) -> Result<Fat
         }
         Free::None => Ok(Fate::Crowded),
     }
+}
+
+/// Where a window was written in part before, this is the whole.
+fn replace(db: &Connection, series: i64, row: &Row, now: UnixNanos) -> Result<(), Error> {
+    let mut replace = db.prepare_cached(
+        "INSERT INTO points (series, time, arrived, fields) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (series, time) DO UPDATE SET fields = excluded.fields",
+    )?;
+    replace.execute(params![series, row.time.0, now.0, row.fields])?;
+    Ok(())
 }
 
 fn insert_at(
@@ -286,6 +300,22 @@ mod tests {
         assert_eq!(rows(dir.path()), before);
         let times: Vec<_> = before.iter().map(|(name, time, _)| (name.as_str(), *time)).collect();
         assert_eq!(times, [("a", 1), ("a", 2), ("b", 1)]);
+    }
+
+    #[test]
+    fn the_row_of_a_whole_window_takes_the_place_of_its_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(dir.path(), LIMITS);
+        let again = |line: String| line.replace("}\n", ",\"again\":true}\n");
+        writer.write(line("a", 1, 1.0).as_bytes(), NOW, NOW).unwrap();
+        let whole = [again(line("a", 1, 5.0)), again(line("b", 1, 2.0))].concat();
+        for _ in 0..2 {
+            let written = writer.write(whole.as_bytes(), NOW, NOW).unwrap();
+            assert_eq!(written, Written { stored: 2, ..Written::default() });
+        }
+        let expected = |name: &str, time, value| (name.to_owned(), time, value);
+        let [a, b] = ["{\"value\":5.0}", "{\"value\":2.0}"].map(str::to_owned);
+        assert_eq!(rows(dir.path()), [expected("a", 1, a), expected("b", 1, b)]);
     }
 
     #[test]

@@ -21,10 +21,24 @@ impl Encoder {
 
 impl Encode for Encoder {
     fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
+        self.write(point, false, out)
+    }
+
+    fn encode_again(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
+        self.write(point, true, out)
+    }
+
+    fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
+        self.lost.take()
+    }
+}
+
+impl Encoder {
+    fn write(&mut self, point: &Point<'_>, again: bool, out: &mut Vec<u8>) -> Result<(), Skip> {
         let not_finite = not_finite(&point.measure)?;
         let start = out.len();
         let mut line = serde_json::Serializer::with_formatter(&mut *out, OneLine);
-        if Line(point).serialize(&mut line).is_err() {
+        if (Line { point, again }).serialize(&mut line).is_err() {
             // Cannot happen: keys are text and a vector takes every byte.
             out.truncate(start);
             return Err(Skip::Unrepresentable);
@@ -32,10 +46,6 @@ impl Encode for Encoder {
         out.push(b'\n');
         self.lost.add(Skip::NotFinite, not_finite);
         Ok(())
-    }
-
-    fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
-        self.lost.take()
     }
 }
 
@@ -65,11 +75,14 @@ fn is_finite(value: &FieldValue<'_>) -> bool {
     !matches!(value, FieldValue::Number(Number::F64(value)) if !value.is_finite())
 }
 
-struct Line<'a>(&'a Point<'a>);
+struct Line<'a> {
+    point: &'a Point<'a>,
+    again: bool,
+}
 
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(point) = self;
+        let Self { point, again } = self;
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("name", point.name)?;
         if !point.tags.is_empty() {
@@ -80,6 +93,9 @@ impl Serialize for Line<'_> {
         }
         line.serialize_entry("kind", point.measure.kind().name())?;
         write_measure(&mut line, &point.measure)?;
+        if *again {
+            line.serialize_entry("again", again)?;
+        }
         line.end()
     }
 }

@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 /// # Errors
 ///
 /// What is wrong with the line; `out` is then unchanged.
-pub fn parse_line(line: &str, out: &mut Batch) -> Result<(), ReadError> {
+pub fn parse_line(line: &str, out: &mut Batch) -> Result<bool, ReadError> {
     let row: Row<'_> = serde_json::from_str(line).map_err(|_| ReadError::Json)?;
     let mut writer = out.begin(&row.name.0);
     for (key, value) in &row.tags.0 {
@@ -30,7 +30,7 @@ pub fn parse_line(line: &str, out: &mut Batch) -> Result<(), ReadError> {
     } else {
         writer.finish(row.measure().ok_or(ReadError::Kind)?, time, "");
     }
-    Ok(())
+    Ok(row.again)
 }
 
 /// What is wrong with a line.
@@ -65,6 +65,8 @@ struct Row<'a> {
     #[serde(borrow)]
     fields: Option<Pairs<Text<'a>, Scalar<'a>>>,
     rate: Option<f64>,
+    #[serde(default)]
+    again: bool,
 }
 
 /// The names of [`Kind`](crate::Kind).

@@ -1,0 +1,107 @@
+//! What was written of the open window before it ended, so that the rest can be added to it.
+//!
+//! A stop writes the open window's rows with the stamp of its end, and keeps what they were made
+//! of. Whoever closes the window later unites the two, and the rows of the whole window take the
+//! place of those of the part. A series that gets no more points is not written again. Points
+//! that are carried were accounted for when they were written, and weigh nothing here.
+//!
+//! One name may be several kinds, whose rows would be one in a database. Around a stop such rows
+//! stand apart by a *shift* of nanoseconds that each keeps for the whole of the window.
+
+use super::Layout;
+use super::aggregate::Aggregate;
+use super::series::of_any_kind;
+use super::table::{Series, Table};
+use super::windows::Tally;
+use hashbrown::HashMap;
+use protocols::UnixNanos;
+use serde::{Deserialize, Serialize};
+
+/// The window's content so far.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    parts: Table<Part>,
+    /// What the rows were stamped with.
+    pub(super) stamp: UnixNanos,
+    /// The memory that it takes.
+    pub(super) bytes: usize,
+    /// Under which series were told apart.
+    layout: Layout,
+}
+
+/// The content of one series.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) aggregate: Aggregate,
+    /// By how much its rows are later than the stamp.
+    pub(super) shift: u8,
+    /// Whether it has gone into a window that was closed since.
+    #[serde(skip)]
+    united: bool,
+}
+
+impl Carried {
+    /// Nothing yet of the window with this stamp.
+    pub(super) fn new(stamp: UnixNanos, layout: Layout) -> Self {
+        Self { stamp, layout, ..Self::default() }
+    }
+
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Adds a series.
+    pub(super) fn insert(&mut self, series: &Series<'_>, part: Part) {
+        self.bytes += part.aggregate.bytes();
+        let bytes = self.parts.key_bytes();
+        self.parts.insert(series, part);
+        self.bytes += self.parts.key_bytes() - bytes;
+    }
+
+    /// Puts what is carried in front of what was seen since.
+    pub(super) fn unite(&mut self, seen: &mut Table<Tally>) {
+        seen.update(|series, tally| {
+            if let Some(part) = self.parts.find(&series).filter(|part| !part.united) {
+                part.united = true;
+                tally.follow(std::mem::replace(&mut part.aggregate, Aggregate::new(series.kind)));
+                tally.shift = part.shift;
+            }
+        });
+    }
+
+    /// Sets rows of one name apart that would be one in a database.
+    pub(super) fn spread(&self, seen: &mut Table<Tally>) {
+        let mut free: HashMap<u64, u8, foldhash::fast::RandomState> = HashMap::default();
+        for (series, part) in self.parts.iter() {
+            let next = free.entry(self.row(&series)).or_default();
+            *next = part.shift.saturating_add(1).max(*next);
+        }
+        seen.update(|series, tally| {
+            if !tally.again {
+                let next = free.entry(self.row(&series)).or_default();
+                tally.shift = *next;
+                *next = next.saturating_add(1);
+            }
+        });
+    }
+
+    /// What tells rows apart; the layout of statsd names each after its kind.
+    fn row(&self, series: &Series<'_>) -> u64 {
+        match self.layout {
+            Layout::Fields => of_any_kind(series.hash, series.kind),
+            Layout::Statsd => series.hash,
+        }
+    }
+
+    /// What is to be kept of a window that is written in part: all that was seen, and the rest.
+    pub(super) fn content<'a>(
+        &'a self,
+        seen: Option<&'a Table<Tally>>,
+    ) -> impl Iterator<Item = (Series<'a>, &'a Aggregate, u8)> {
+        let rest = self.parts.iter().filter(|(_, part)| !part.united);
+        let rest = rest.map(|(series, part)| (series, &part.aggregate, part.shift));
+        let seen = seen.into_iter().flat_map(Table::iter);
+        seen.map(|(series, tally)| (series, &tally.aggregate, tally.shift)).chain(rest)
+    }
+}

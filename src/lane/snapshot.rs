@@ -1,0 +1,275 @@
+//! What outlives the process of a backend's windows: `<data_dir>/windows/<name>.snapshot`.
+//!
+//! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of
+//! all before it. It is written beside, waits until the disk has it, and is then renamed, so that
+//! there is either the earlier one or this. It stays when it was read: should the process be
+//! killed, the next one may take it up again, since the rows of a window only ever replace those
+//! of its part, and a part whose window has ended is no more looked at. A file that is damaged,
+//! or of another version, is set aside as `<name>.snapshot.damaged`, the latest such only.
+//! Everything to do with the file blocks.
+
+use super::Layout;
+use super::carried::{Carried, Part};
+use super::edges::Edges;
+use super::series::{of_kind, series_hash};
+use super::table::{Series, Table};
+use super::windows::{Idle, Tally};
+use protocols::{Batch, Kind, Measure, Tags};
+use serde::ser::{SerializeSeq, Serializer};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// What is remembered of a backend's windows.
+#[derive(Serialize)]
+pub(super) struct Memory<'a> {
+    pub(super) layout: Layout,
+    pub(super) edges: &'a Edges,
+    #[serde(serialize_with = "write_idle")]
+    pub(super) idle: &'a Table<Idle>,
+    #[serde(serialize_with = "write_parts")]
+    pub(super) parts: Parts<'a>,
+}
+
+/// What was seen of the open window, and what was carried into it.
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'a> {
+    pub(super) seen: Option<&'a Table<Tally>>,
+    pub(super) carried: &'a Carried,
+}
+
+/// The same, read back.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    pub(super) layout: Layout,
+    pub(super) edges: Edges,
+    pub(super) idle: Table<Idle>,
+    pub(super) parts: Table<Part>,
+}
+
+/// As it stands in the file; each series with its name, tags, kind and state.
+#[derive(Deserialize)]
+struct Stored<'a> {
+    layout: Layout,
+    edges: Edges,
+    #[serde(borrow)]
+    idle: Vec<Entry<'a, Idle>>,
+    #[serde(borrow)]
+    parts: Vec<Entry<'a, Part>>,
+}
+
+/// What can be wrong with a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The file system said so.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// The checksum, or what it guards.
+    #[error("it is damaged")]
+    Damaged,
+    /// Another program wrote it, or another version of this one.
+    #[error("it is no snapshot of this version")]
+    Foreign,
+}
+
+impl Memory<'_> {
+    /// The whole file.
+    pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
+        // Only memory takes it, and there is nothing that the format cannot say.
+        let mut bytes = postcard::to_extend(self, MAGIC.to_vec()).ok()?;
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        Some(bytes)
+    }
+}
+
+impl Remembered {
+    /// Reads a whole file.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let (guarded, sum) = bytes.split_last_chunk().ok_or(Error::Damaged)?;
+        if checksum(guarded) != u32::from_le_bytes(*sum) {
+            return Err(Error::Damaged);
+        }
+        let body = guarded.strip_prefix(MAGIC).ok_or(Error::Foreign)?;
+        let stored: Stored<'_> = postcard::from_bytes(body).map_err(|_| Error::Damaged)?;
+        let Stored { layout, edges, idle, parts } = stored;
+        Ok(Self { layout, edges, idle: table(idle), parts: table(parts) })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry<'a, S> {
+    name: &'a str,
+    #[serde(borrow)]
+    tags: Vec<(&'a str, Option<&'a str>)>,
+    kind: &'a str,
+    state: S,
+}
+
+impl<'a, S> Entry<'a, S> {
+    fn new(series: &Series<'a>, state: S) -> Self {
+        let tags = series.tags.iter().map(|tag| (tag.key, tag.value)).collect();
+        Self { name: series.name, tags, kind: series.kind.name(), state }
+    }
+}
+
+fn write_idle<S: Serializer>(idle: &Table<Idle>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut list = serializer.serialize_seq(Some(idle.len()))?;
+    for (series, idle) in idle.iter() {
+        list.serialize_element(&Entry::new(&series, idle))?;
+    }
+    list.end()
+}
+
+fn write_parts<S: Serializer>(parts: &Parts<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    let content = || parts.carried.content(parts.seen);
+    let mut list = serializer.serialize_seq(Some(content().count()))?;
+    for (series, aggregate, shift) in content() {
+        // In the order of the fields of `Part`.
+        list.serialize_element(&Entry::new(&series, (aggregate, shift)))?;
+    }
+    list.end()
+}
+
+/// Hashes are this process's own, so series get theirs anew.
+fn table<S>(entries: Vec<Entry<'_, S>>) -> Table<S> {
+    let mut table = Table::default();
+    let mut key = Batch::new();
+    for Entry { name, tags, kind, state } in entries {
+        // A kind that is not known cannot be in a file of this version.
+        let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else { continue };
+        with_tags(&mut key, &tags, |tags| {
+            let hash = of_kind(series_hash(name, tags), kind);
+            table.insert(&Series { hash, kind, name, tags }, state);
+        });
+    }
+    table
+}
+
+fn with_tags(batch: &mut Batch, tags: &[(&str, Option<&str>)], act: impl FnOnce(Tags<'_>)) {
+    batch.clear();
+    let mut writer = batch.begin("");
+    for (key, value) in tags {
+        writer.tag(key, *value);
+    }
+    writer.finish(Measure::Gauge(0.0), None, "");
+    drop(writer);
+    if let Some(point) = batch.point(0) {
+        act(point.tags);
+    }
+}
+
+/// The file of one backend.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    path: PathBuf,
+    /// Locked while it is written.
+    writing: Mutex<()>,
+}
+
+/// Whether whoever asked for a file still wants it. Once it was given up it never comes to be.
+#[derive(Debug, Default)]
+pub(super) struct Order(Mutex<Progress>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Wanted,
+    InPlace,
+    GivenUp,
+}
+
+impl Snapshot {
+    /// The file of a backend; nothing is read or made yet.
+    pub(super) fn new(data_dir: &Path, name: &str) -> Self {
+        let path = data_dir.join("windows").join(format!("{name}.snapshot"));
+        Self { path, writing: Mutex::default() }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What an earlier process has left, if it has.
+    pub(super) fn read(&self) -> Result<Option<Remembered>, Error> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Remembered::from_bytes(&bytes).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Renames what cannot be read.
+    pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
+        let aside = self.beside(".damaged");
+        fs::rename(&self.path, &aside)?;
+        Ok(aside)
+    }
+
+    /// Puts another one in its place, if it is still wanted when the disk has it.
+    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<()> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = self.beside(".new");
+        let written = self
+            .write_beside(&fresh, bytes)
+            .and_then(|()| order.place(|| fs::rename(&fresh, &self.path)));
+        if written.is_err() {
+            // What is left of it may fill the disk, and says nothing to anybody.
+            let _ = fs::remove_file(&fresh);
+        }
+        written
+    }
+
+    fn write_beside(&self, fresh: &Path, bytes: &[u8]) -> io::Result<()> {
+        if let Some(dir) = self.path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let mut file = File::create(fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+
+    /// Empties it, which a full disk allows: nobody is to go on from what it holds.
+    pub(super) fn spoil(&self) -> io::Result<()> {
+        OpenOptions::new().write(true).truncate(true).open(&self.path).map(drop)
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(suffix);
+        path.into()
+    }
+}
+
+impl Order {
+    /// Takes it back. Answers whether it came too late, since the file is in place.
+    pub(super) fn give_up(&self) -> bool {
+        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *progress == Progress::Wanted {
+            *progress = Progress::GivenUp;
+        }
+        *progress == Progress::InPlace
+    }
+
+    fn place(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *progress == Progress::GivenUp {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        rename()?;
+        *progress = Progress::InPlace;
+        Ok(())
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut sum = flate2::Crc::new();
+    sum.update(bytes);
+    sum.sum()
+}
+
+/// The last byte is the version, raised when anything in the file changes.
+const MAGIC: &[u8] = b"PMWIN\x01";
