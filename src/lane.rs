@@ -16,12 +16,13 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
 //! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
-//! [`line`] and [`spool`], [`shipper`], [`retry`].
+//! [`line`] and [`spool`], [`shipper`], [`effort`], [`retry`].
 
 mod aggregate;
 mod config;
 mod distinct;
 mod edges;
+mod effort;
 mod front;
 mod layout;
 mod line;

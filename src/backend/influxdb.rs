@@ -134,12 +134,12 @@ impl Shipper {
         let sent =
             self.client.post(self.request.url.clone()).headers(self.request.headers()).body(body);
         match sent.send().await {
-            Ok(response) => self.judge(response, payload.points).await,
+            Ok(response) => self.judge(response).await,
             Err(error) => Outcome::Retry { after: None, detail: causes(&error.without_url()) },
         }
     }
 
-    async fn judge(&self, response: reqwest::Response, points: u32) -> Outcome {
+    async fn judge(&self, response: reqwest::Response) -> Outcome {
         let status = response.status();
         let header = response.headers().get(reqwest::header::RETRY_AFTER);
         let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -150,7 +150,7 @@ impl Shipper {
         let body = start_of(response, wait).await;
         let answer =
             Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
-        answer.outcome(points, SystemTime::now())
+        answer.outcome(SystemTime::now())
     }
 
     async fn create_database(&self, database: &str) -> Result<(), String> {
@@ -168,6 +168,11 @@ impl Shipper {
 impl Ship for Shipper {
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
         Box::pin(self.attempt(payload))
+    }
+
+    /// A point of the same series and time is the same point.
+    fn is_idempotent(&self) -> bool {
+        true
     }
 }
 

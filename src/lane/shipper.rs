@@ -3,14 +3,15 @@
 //! | outcome | what follows |
 //! |---|---|
 //! | delivered | it leaves the queue |
-//! | partial, rejected | it leaves the queue, the refused points are counted by reason |
-//! | divide | its halves take its place; a record that cannot be halved is given up and counted |
+//! | rejected | it leaves the queue and is refused |
+//! | divide | its halves take its place; a record that cannot be halved is refused |
+//! | partial | the same, where a repeat does no harm, so that what is refused is known; elsewhere it leaves the queue |
 //! | retry | it stays, and the next attempt comes after a delay |
 //!
-//! Retries are endless: only the queue's bound gives points up. So one bad record costs about as
-//! many attempts as its payload can be halved, and its neighbours nothing. A payload full of
-//! them costs no more than twice [`DIVISIONS_MAX`]: after so many divisions, a part that is
-//! refused once more is given up whole. The size at which a backend refused is remembered, and
+//! Retries are endless: only the queue's bound gives points up. One bad record costs about as
+//! many attempts as its payload can be halved, and its neighbours nothing; what a payload full of
+//! them may cost is bounded by its [effort](super::effort), and a part that is refused when that is
+//! spent is given up as it is. The size at which a backend refused is remembered, and
 //! nothing larger than half of it is sent again by this lane. Logs say once when a backend falls
 //! ill and once when it is well again, and each refusal's reason at most once a minute. Counts
 //! `delivered`, `dropped`, `retries`.
@@ -20,7 +21,9 @@ use super::queue::{Claim, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
 use crate::backend::{Outcome, Payload, Ship, TOO_LARGE};
+use crate::waybill::Waybill;
 use bytes::Bytes;
+use protocols::UnixNanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -82,55 +85,72 @@ impl Shipper {
     }
 
     fn settle(&self, ticket: Ticket<'_>, outcome: Outcome) -> Option<Option<Duration>> {
-        let points = ticket.payload().map_or(0, |payload| payload.points);
-        let (delivered, refused) = match outcome {
-            Outcome::Delivered => (points, None),
-            Outcome::Partial { rejected, reason, detail } => {
-                (points - rejected.min(points), Some((reason, detail)))
-            }
-            Outcome::Rejected { reason, detail } => (0, Some((reason, detail))),
-            Outcome::Divide { reason, detail } => {
-                self.recovered();
-                self.divide(ticket, reason, &detail);
-                return None;
-            }
-            Outcome::Retry { after, detail } => {
-                self.state.book.retries.add(1);
-                self.fell_ill(&detail);
-                return Some(after);
-            }
-        };
+        if let Outcome::Retry { after, detail } = outcome {
+            self.state.book.retries.add(1);
+            self.fell_ill(&detail);
+            return Some(after);
+        }
         self.recovered();
-        ticket.commit();
-        self.state.book.delivered.add(u64::from(delivered));
-        if let Some((reason, detail)) = refused {
-            self.refuse(points - delivered, reason, &detail);
+        match outcome {
+            Outcome::Partial { rejected, reason, detail } => {
+                self.find(ticket, rejected, Refusal { reason, words: detail });
+            }
+            Outcome::Rejected { reason, detail } => {
+                self.give_up(ticket, u32::MAX, Refusal { reason, words: detail });
+            }
+            Outcome::Divide { reason, detail } => {
+                self.divide(ticket, Refusal { reason, words: detail });
+            }
+            Outcome::Delivered | Outcome::Retry { .. } => {
+                let points = ticket.commit().map_or(0, |payload| payload.points);
+                self.state.book.delivered.add(u64::from(points));
+            }
         }
         None
     }
 
-    fn divide(&self, ticket: Ticket<'_>, reason: &'static str, detail: &str) {
+    /// Some records were refused, and which is to be found if that does no harm.
+    fn find(&self, ticket: Ticket<'_>, refused: u32, refusal: Refusal) {
         let Some(payload) = ticket.payload() else { return };
-        let (size, points) = (payload.body.len(), payload.points);
-        match halves(payload) {
-            Some(halves) if ticket.divisions() < DIVISIONS_MAX => {
-                if reason == TOO_LARGE {
-                    self.state.learnt.fetch_min((size / 2).max(LEARNT_MIN), Relaxed);
-                }
-                ticket.divide(halves);
-            }
-            _ => {
-                ticket.commit();
-                self.refuse(points, reason, detail);
+        // Whoever says that it were all of them needs not be asked again. A number that cannot
+        // be right says nothing.
+        if self.ship.is_idempotent() && refused != payload.points {
+            ticket.effort().grant(refused.min(payload.points), payload.points);
+            if let Some(halves) = halves(payload).filter(|_| ticket.effort().is_left()) {
+                return ticket.divide(halves);
             }
         }
+        self.give_up(ticket, refused, refusal);
     }
 
-    fn refuse(&self, points: u32, reason: &'static str, detail: &str) {
+    /// The whole was refused; parts may fare better.
+    fn divide(&self, ticket: Ticket<'_>, refusal: Refusal) {
+        let Some(payload) = ticket.payload() else { return };
+        let Some(halves) = halves(payload).filter(|_| ticket.effort().is_left()) else {
+            return self.give_up(ticket, u32::MAX, refusal);
+        };
+        if refusal.reason == TOO_LARGE {
+            let smaller = (payload.body.len() / 2).max(LEARNT_MIN);
+            self.state.learnt.fetch_min(smaller, Relaxed);
+        }
+        ticket.divide(halves);
+    }
+
+    /// It leaves the queue; all but so many of its points were delivered.
+    fn give_up(&self, ticket: Ticket<'_>, refused: u32, refusal: Refusal) {
+        let Some(payload) = ticket.commit() else { return };
+        let refused = refused.min(payload.points);
+        self.state.book.delivered.add(u64::from(payload.points - refused));
+        self.refuse(Refused::of(payload, refused, refusal));
+    }
+
+    /// Every record that the backend refused for good ends here.
+    fn refuse(&self, refused: Refused) {
+        let Refused { points, reason, words, .. } = refused;
         self.state.book.dropped.add(reason, u64::from(points));
         if self.state.may_log(reason) {
             let backend = &self.settings.name;
-            tracing::warn!(%backend, reason, points, "the backend refused points: {detail}");
+            tracing::warn!(%backend, reason, points, "the backend refused points: {words}");
         }
     }
 
@@ -162,6 +182,41 @@ impl Shipper {
             () = tokio::time::sleep(delay) => {}
             () = self.handed_over.cancelled() => {}
         }
+    }
+}
+
+/// Why, and in which words.
+struct Refusal {
+    reason: &'static str,
+    words: String,
+}
+
+/// What a backend refused for good.
+#[derive(Debug)]
+#[allow(dead_code)] // Counted so far, and not kept.
+struct Refused {
+    /// The record; or several, of which some were refused, as the words then say.
+    body: Bytes,
+    /// How many points were.
+    points: u32,
+    /// The metric label.
+    reason: &'static str,
+    /// The backend's own words.
+    words: String,
+    /// Where the records came from.
+    waybill: Waybill,
+    /// When the first of their payload was encoded.
+    born: UnixNanos,
+}
+
+impl Refused {
+    fn of(payload: Payload, points: u32, Refusal { reason, words }: Refusal) -> Self {
+        let Payload { body, points: records, born, waybill } = payload;
+        let words = match points < records {
+            true => format!("{points} of these {records} records: {words}"),
+            false => words,
+        };
+        Self { body, points, reason, words, waybill, born }
     }
 }
 
@@ -198,17 +253,12 @@ fn lines(body: &Bytes) -> u64 {
     memchr::memchr_iter(b'\n', body).count() as u64
 }
 
-/// Finds five bad records that are spread over a payload of the usual size, or dozens that
-/// stand together.
-const DIVISIONS_MAX: u32 = 64;
-
 /// A backend that refuses even this much is not asked in smaller pieces beforehand.
 const LEARNT_MIN: usize = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocols::UnixNanos;
 
     fn check(body: &'static str, points: u32, expected: Option<[(&str, u32); 2]>) {
         let payload = Payload::new(body, points, UnixNanos(1));
