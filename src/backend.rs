@@ -55,7 +55,7 @@ pub enum Outcome {
     Delivered,
     /// The backend kept the payload but for some points that it will never take.
     Partial {
-        /// How many it refused.
+        /// How many it says it refused, which may be more than there were.
         rejected: u32,
         /// The metric label.
         reason: &'static str,
@@ -96,6 +96,13 @@ pub type Shipping<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub trait Ship: Send {
     /// One attempt. Cancelling it must be safe: the payload is then shipped again.
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a>;
+
+    /// Whether a point that the backend has already may be sent to it again and changes nothing.
+    /// Then the parts of a payload that it took in part are sent once more, until it is known
+    /// which records it refuses.
+    fn is_idempotent(&self) -> bool {
+        false
+    }
 }
 
 /// One backend's section: the keys of its kind. The keys that all share are [`crate::lane::Config`].

@@ -16,8 +16,8 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
 //! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`],
-//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`retry`], and
-//! what comes back from there, [`letters`].
+//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`effort`],
+//! [`retry`], and what comes back from there, [`letters`].
 
 mod aggregate;
 mod carried;
@@ -25,6 +25,7 @@ mod config;
 mod database;
 mod distinct;
 mod edges;
+mod effort;
 mod front;
 mod layout;
 mod letters;

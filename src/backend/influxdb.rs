@@ -147,8 +147,7 @@ impl Shipper {
         let mut next = endpoints.choose();
         for _ in 0..endpoints.len() {
             let Some(at) = next else { break };
-            let tried =
-                timeout(at.patience(), self.try_at(&at, payload.points, body.clone())).await;
+            let tried = timeout(at.patience(), self.try_at(&at, body.clone())).await;
             let answers;
             (outcome, answers) = tried.unwrap_or_else(|_| silent());
             match &outcome {
@@ -164,7 +163,7 @@ impl Shipper {
     }
 
     /// What became of the payload at one endpoint, and whether that one is there.
-    async fn try_at(&mut self, at: &Try<'_>, points: u32, body: Bytes) -> (Outcome, bool) {
+    async fn try_at(&mut self, at: &Try<'_>, body: Bytes) -> (Outcome, bool) {
         if let Err((detail, answers)) = self.create_database(at).await {
             return (Outcome::Retry { after: None, detail }, answers);
         }
@@ -172,7 +171,7 @@ impl Shipper {
         match sent.body(body).send().await {
             Ok(response) => {
                 let answers = !is_away(response.status());
-                (judge(response, points).await, answers)
+                (judge(response).await, answers)
             }
             Err(error) => {
                 let detail = causes(&error.without_url());
@@ -217,7 +216,7 @@ fn client(request: &Request, has_choice: bool) -> Result<reqwest::Client, String
     builder.build().map_err(|error| format!("HTTP client: {error}"))
 }
 
-async fn judge(response: reqwest::Response, points: u32) -> Outcome {
+async fn judge(response: reqwest::Response) -> Outcome {
     let status = response.status();
     let header = response.headers().get(reqwest::header::RETRY_AFTER);
     let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -228,7 +227,7 @@ async fn judge(response: reqwest::Response, points: u32) -> Outcome {
     let body = start_of(response, wait).await;
     let answer =
         Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
-    answer.outcome(points, SystemTime::now())
+    answer.outcome(SystemTime::now())
 }
 
 fn silent() -> (Outcome, bool) {
@@ -247,6 +246,11 @@ const fn delivered(outcome: &Outcome, points: u32) -> u32 {
 impl Ship for Shipper {
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
         Box::pin(self.attempt(payload))
+    }
+
+    /// A point of the same series and time is the same point.
+    fn is_idempotent(&self) -> bool {
+        true
     }
 }
 

@@ -8,13 +8,13 @@
 //! outcome told back.
 
 use super::WhenFull;
+use super::effort::Effort;
 use crate::backend::Payload;
 use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::UnixNanos;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 /// How much a line may hold, and what happens beyond.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ pub(super) struct Slot {
     load: Option<Load>,
     stored: bool,
     /// Shared by all the parts of what was once one payload.
-    pub(super) divisions: Arc<AtomicU32>,
+    effort: Arc<Effort>,
 }
 
 impl Slot {
@@ -200,15 +200,15 @@ impl Line {
 
     /// A shipper waits while another lane's has something in hand, so that order survives
     /// the change from one to the other; and while the body of the next is on disk.
-    pub(super) fn claim(&mut self, lane: u64) -> Option<(i64, Payload, Arc<AtomicU32>)> {
+    pub(super) fn claim(&mut self, lane: u64) -> Option<(i64, Payload, Arc<Effort>)> {
         if self.claims.iter().any(|(_, other)| *other != lane) {
             return None;
         }
         let slot = self.unclaimed(false).and_then(|at| self.slots.get(at))?;
         let (id, payload) = (slot.record.id, slot.payload()?);
-        let divisions = Arc::clone(&slot.divisions);
+        let effort = Arc::clone(&slot.effort);
         self.claims.push((id, lane));
-        Some((id, payload, divisions))
+        Some((id, payload, effort))
     }
 
     pub(super) fn commit(&mut self, id: i64) {
@@ -228,8 +228,8 @@ impl Line {
         let Some(whole) = self.take(at) else { return };
         let [first, second] = parts;
         let ((order, part), half) = (whole.record.order, whole.width / 2);
-        self.put(at, second, (order, part + half), half, Arc::clone(&whole.divisions));
-        self.put(at, first, (order, part), half, whole.divisions);
+        self.put(at, second, (order, part + half), half, Arc::clone(&whole.effort));
+        self.put(at, first, (order, part), half, whole.effort);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -249,8 +249,7 @@ impl Line {
         for record in records {
             self.ids = self.ids.max(record.id);
             self.order = self.order.max(record.order.0);
-            let slot =
-                Slot { record, width: 0, load: None, stored: true, divisions: Arc::default() };
+            let slot = Slot { record, width: 0, load: None, stored: true, effort: Arc::default() };
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.enter(self.slots.len(), slot);
@@ -429,14 +428,14 @@ impl Line {
         payload: Payload,
         order: (i64, i64),
         width: i64,
-        divisions: Arc<AtomicU32>,
+        effort: Arc<Effort>,
     ) {
         self.ids += 1;
         let Payload { body, points, born, waybill } = payload;
         let (id, bytes) = (self.ids, body.len());
         let record = Record { id, order, points, bytes, waybill: waybill.bytes(), born };
         let load = Some(Load { body, waybill });
-        self.enter(at, Slot { record, width, load, stored: false, divisions });
+        self.enter(at, Slot { record, width, load, stored: false, effort });
     }
 
     fn enter(&mut self, at: usize, slot: Slot) {

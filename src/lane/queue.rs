@@ -18,11 +18,12 @@
 
 mod disk;
 
+use super::effort::Effort;
 use super::line::{Limits, Line, Record};
 use super::spool::Spool;
 use crate::backend::Payload;
 use crate::books::BackendBook;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
@@ -123,8 +124,8 @@ impl Queue {
     pub(super) fn claim(&self, lane: u64) -> Claim<'_> {
         let mut line = self.line();
         match line.claim(lane) {
-            Some((id, payload, divisions)) => {
-                Claim::Take(Ticket { queue: self, id, payload: Some(payload), divisions })
+            Some((id, payload, effort)) => {
+                Claim::Take(Ticket { queue: self, id, payload: Some(payload), effort })
             }
             None if line.is_empty() && line.shapers == 0 => Claim::Done,
             None => Claim::Wait,
@@ -180,7 +181,7 @@ pub(super) struct Ticket<'q> {
     queue: &'q Queue,
     id: i64,
     payload: Option<Payload>,
-    divisions: Arc<AtomicU32>,
+    effort: Arc<Effort>,
 }
 
 impl Ticket<'_> {
@@ -190,19 +191,20 @@ impl Ticket<'_> {
     }
 
     /// The payload has found its end and leaves the queue.
-    pub(super) fn commit(mut self) {
-        self.payload = None;
+    pub(super) fn commit(mut self) -> Option<Payload> {
+        let payload = self.payload.take();
         self.queue.change(|line| line.commit(self.id));
+        payload
     }
 
-    /// How often the payload that this is a part of was divided because of a refusal.
-    pub(super) fn divisions(&self) -> u32 {
-        self.divisions.load(Relaxed)
+    /// What is spent on finding what is refused of the payload that this is a part of.
+    pub(super) fn effort(&self) -> &Effort {
+        &self.effort
     }
 
     /// As [`replace`](Self::replace), because the backend refused it.
     pub(super) fn divide(self, parts: [Payload; 2]) {
-        self.divisions.fetch_add(1, Relaxed);
+        self.effort.spend();
         self.replace(parts);
     }
 
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_share_the_count_of_divisions() {
+    fn parts_share_what_may_be_spent() {
         let queue = Queue::new(Arc::default());
         let claim = || claim(&queue).unwrap();
         queue.push(payload(9));
@@ -251,10 +253,13 @@ mod tests {
         claim().divide([payload(4), payload(5)]);
         claim().divide([payload(2), payload(2)]);
         claim().replace([payload(1), payload(1)]);
-        for (points, divisions) in [(1, 2), (1, 2), (2, 2), (5, 2), (1, 0)] {
+        while claim().effort().is_left() {
+            claim().effort().spend();
+        }
+        for (points, is_left) in [(1, false), (1, false), (2, false), (5, false), (1, true)] {
             let ticket = claim();
             assert_eq!(ticket.payload().unwrap().points, points);
-            assert_eq!(ticket.divisions(), divisions);
+            assert_eq!(ticket.effort().is_left(), is_left);
             ticket.commit();
         }
     }

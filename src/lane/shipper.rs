@@ -3,14 +3,15 @@
 //! | outcome | what follows |
 //! |---|---|
 //! | delivered | it leaves the queue |
-//! | partial, rejected | it leaves the queue, the refused points become a dead letter |
+//! | rejected | it leaves the queue, and what was refused becomes a dead letter |
 //! | divide | its halves take its place; a record that cannot be halved becomes a dead letter |
+//! | partial | the same, where a repeat does no harm, so that what is refused is known; elsewhere it leaves the queue |
 //! | retry | it stays, and the next attempt comes after a delay |
 //!
-//! Retries are endless: only the queue's bound gives points up. So one bad record costs about as
-//! many attempts as its payload can be halved, and its neighbours nothing. A payload full of
-//! them costs no more than twice [`DIVISIONS_MAX`]: after so many divisions, a part that is
-//! refused once more is given up whole. The size at which a backend refused is remembered, and
+//! Retries are endless: only the queue's bound gives points up. One bad record costs about as
+//! many attempts as its payload can be halved, and its neighbours nothing; what a payload full of
+//! them may cost is bounded by its [effort](super::effort), and a part that is refused when that is
+//! spent is given up as it is. The size at which a backend refused is remembered, and
 //! nothing larger than half of it is sent again by this lane. Logs say once when a backend falls
 //! ill and once when it is well again, and each refusal's reason at most once a minute. Counts
 //! `delivered`, `retries`; what is refused is counted by the [letters](super::letters).
@@ -83,55 +84,66 @@ impl Shipper {
     }
 
     fn settle(&self, ticket: Ticket<'_>, outcome: Outcome) -> Option<Option<Duration>> {
-        let points = ticket.payload().map_or(0, |payload| payload.points);
-        let (delivered, refused) = match outcome {
-            Outcome::Delivered => (points, None),
-            Outcome::Partial { rejected, reason, detail } => {
-                (points - rejected.min(points), Some((reason, detail)))
-            }
-            Outcome::Rejected { reason, detail } => (0, Some((reason, detail))),
-            Outcome::Divide { reason, detail } => {
-                self.recovered();
-                self.divide(ticket, reason, detail);
-                return None;
-            }
-            Outcome::Retry { after, detail } => {
-                self.state.book.retries.add(1);
-                self.fell_ill(&detail);
-                return Some(after);
-            }
-        };
+        if let Outcome::Retry { after, detail } = outcome {
+            self.state.book.retries.add(1);
+            self.fell_ill(&detail);
+            return Some(after);
+        }
         self.recovered();
-        let payload = ticket.payload().cloned();
-        ticket.commit();
-        self.state.book.delivered.add(u64::from(delivered));
-        if let (Some((reason, words)), Some(Payload { body, born, waybill, .. })) =
-            (refused, payload)
-        {
-            let points = points - delivered;
-            self.refuse(Refused { body, points, reason, words, waybill, born });
+        match outcome {
+            Outcome::Partial { rejected, reason, detail } => {
+                self.find(ticket, rejected, Refusal { reason, words: detail });
+            }
+            Outcome::Rejected { reason, detail } => {
+                self.give_up(ticket, u32::MAX, Refusal { reason, words: detail });
+            }
+            Outcome::Divide { reason, detail } => {
+                self.divide(ticket, Refusal { reason, words: detail });
+            }
+            Outcome::Delivered | Outcome::Retry { .. } => {
+                let points = ticket.commit().map_or(0, |payload| payload.points);
+                self.state.book.delivered.add(u64::from(points));
+            }
         }
         None
     }
 
-    fn divide(&self, ticket: Ticket<'_>, reason: &'static str, words: String) {
-        let Some(payload) = ticket.payload().cloned() else { return };
-        let size = payload.body.len();
-        match halves(&payload) {
-            Some(halves) if ticket.divisions() < DIVISIONS_MAX => {
-                if reason == TOO_LARGE {
-                    self.state.learnt.fetch_min((size / 2).max(LEARNT_MIN), Relaxed);
-                }
-                ticket.divide(halves);
-            }
-            _ => {
-                ticket.commit();
-                let Payload { body, points, born, waybill } = payload;
-                self.refuse(Refused { body, points, reason, words, waybill, born });
+    /// Some records were refused, and which is to be found if that does no harm.
+    fn find(&self, ticket: Ticket<'_>, refused: u32, refusal: Refusal) {
+        let Some(payload) = ticket.payload() else { return };
+        // Whoever says that it were all of them needs not be asked again. A number that cannot
+        // be right says nothing.
+        if self.ship.is_idempotent() && refused != payload.points {
+            ticket.effort().grant(refused.min(payload.points), payload.points);
+            if let Some(halves) = halves(payload).filter(|_| ticket.effort().is_left()) {
+                return ticket.divide(halves);
             }
         }
+        self.give_up(ticket, refused, refusal);
     }
 
+    /// The whole was refused; parts may fare better.
+    fn divide(&self, ticket: Ticket<'_>, refusal: Refusal) {
+        let Some(payload) = ticket.payload() else { return };
+        let Some(halves) = halves(payload).filter(|_| ticket.effort().is_left()) else {
+            return self.give_up(ticket, u32::MAX, refusal);
+        };
+        if refusal.reason == TOO_LARGE {
+            let smaller = (payload.body.len() / 2).max(LEARNT_MIN);
+            self.state.learnt.fetch_min(smaller, Relaxed);
+        }
+        ticket.divide(halves);
+    }
+
+    /// It leaves the queue; all but so many of its points were delivered.
+    fn give_up(&self, ticket: Ticket<'_>, count: u32, refusal: Refusal) {
+        let Some(payload) = ticket.commit() else { return };
+        let count = count.min(payload.points);
+        self.state.book.delivered.add(u64::from(payload.points - count));
+        self.refuse(refused(payload, count, refusal));
+    }
+
+    /// Every record that the backend refused for good ends here.
     fn refuse(&self, refused: Refused) {
         let Refused { points, reason, words, .. } = &refused;
         if self.state.may_log(reason) {
@@ -172,6 +184,22 @@ impl Shipper {
     }
 }
 
+/// Why, and in which words.
+struct Refusal {
+    reason: &'static str,
+    words: String,
+}
+
+/// So many points of a payload, as a dead letter tells it.
+fn refused(payload: Payload, points: u32, Refusal { reason, words }: Refusal) -> Refused {
+    let Payload { body, points: records, born, waybill } = payload;
+    let words = match points < records {
+        true => format!("{points} of these {records} records: {words}"),
+        false => words,
+    };
+    Refused { body, points, reason, words, waybill, born }
+}
+
 /// Two payloads instead of one, cut at the line border nearest to the middle; none of a
 /// payload that is a single record. Points are shared out by lines.
 fn halves(payload: &Payload) -> Option<[Payload; 2]> {
@@ -204,10 +232,6 @@ fn middle(body: &Bytes) -> Option<usize> {
 fn lines(body: &Bytes) -> u64 {
     memchr::memchr_iter(b'\n', body).count() as u64
 }
-
-/// Finds five bad records that are spread over a payload of the usual size, or dozens that
-/// stand together.
-const DIVISIONS_MAX: u32 = 64;
 
 /// A backend that refuses even this much is not asked in smaller pieces beforehand.
 const LEARNT_MIN: usize = 1024;

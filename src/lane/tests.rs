@@ -75,12 +75,21 @@ struct Scripted {
     largest: usize,
     /// A payload that holds this is refused as a whole.
     abhors: Option<&'static str>,
+    /// Lines that hold this are refused, and nothing but their number is told.
+    refuses: Option<&'static str>,
 }
 
 impl Scripted {
     fn new(record: &Record) -> Self {
         let (script, takes) = (VecDeque::new(), Duration::ZERO);
-        Self { record: record.clone(), script, takes, largest: usize::MAX, abhors: None }
+        Self {
+            record: record.clone(),
+            script,
+            takes,
+            largest: usize::MAX,
+            abhors: None,
+            refuses: None,
+        }
     }
 
     fn answer(&mut self, payload: &Payload) -> Outcome {
@@ -91,7 +100,14 @@ impl Scripted {
         if self.abhors.is_some_and(|word| text.contains(word)) {
             return Outcome::Divide { reason: "rejected", detail: "400".to_owned() };
         }
-        self.script.pop_front().unwrap_or(Outcome::Delivered)
+        if let Some(outcome) = self.script.pop_front() {
+            return outcome;
+        }
+        let bad = |word| text.lines().filter(|line| line.contains(word)).count();
+        match u32::try_from(self.refuses.map_or(0, bad)).unwrap() {
+            0 => Outcome::Delivered,
+            rejected => Outcome::Partial { rejected, reason: "partial", detail: "bad".to_owned() },
+        }
     }
 }
 
@@ -102,14 +118,20 @@ impl Ship for Scripted {
             self.record.0.lock().unwrap().attempts.push(attempt);
             sleep(self.takes).await;
             let outcome = self.answer(payload);
-            if outcome == Outcome::Delivered {
+            if matches!(outcome, Outcome::Delivered | Outcome::Partial { .. }) {
+                let is_bad = |line: &&str| self.refuses.is_some_and(|word| line.contains(word));
                 let text = str::from_utf8(&payload.body).unwrap();
                 let mut recorded = self.record.0.lock().unwrap();
-                recorded.lines.extend(text.lines().map(str::to_owned));
+                let kept = text.lines().filter(|line| !is_bad(line));
+                recorded.lines.extend(kept.map(str::to_owned));
                 recorded.waybills.push(payload.waybill.clone());
             }
             outcome
         })
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.refuses.is_some()
     }
 }
 
@@ -494,6 +516,40 @@ async fn a_payload_full_of_bad_records_costs_a_bounded_number_of_attempts() {
     assert_eq!(bench.end().await, [""; 0]);
     assert_eq!(book.dropped.counts(), [("rejected", 5000)]);
     assert_eq!(record.attempts().len(), 2 * 64 + 1);
+}
+
+/// Delivers 5000 points of which those are bad; answers the book and how many attempts it took.
+async fn some_are_refused(is_bad: impl Fn(i64) -> bool) -> (Arc<BackendBook>, usize) {
+    let bench = Bench::new(settings("influxdb", ""), |ship| ship.refuses = Some("bad"));
+    let name = |n| if is_bad(n) { "bad" } else { "r" };
+    bench.send(0, |points| (0..5000).for_each(|n| reading(points, name(n), n, Some(n))));
+    let (book, record) = (bench.book(), bench.record.clone());
+    let lines: std::collections::BTreeSet<_> = bench.end().await.into_iter().collect();
+    let bad = (0..5000).filter(|n| is_bad(*n)).count();
+    assert_eq!(lines.len(), 5000 - bad, "every good one is there");
+    assert_eq!(book.delivered.get(), 5000 - bad as u64);
+    assert_eq!(book.dropped.counts(), [("partial", bad as u64)]);
+    (book, record.attempts().len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn which_records_were_refused_is_found() {
+    let (_, attempts) = some_are_refused(|n| n % 700 == 6).await;
+    assert!((9..=2 * 8 * 13 + 1).contains(&attempts), "{attempts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_are_refused_nobody_is_asked_again() {
+    let (_, attempts) = some_are_refused(|_| true).await;
+    assert_eq!(attempts, 1);
+    let (_, attempts) = some_are_refused(|n| n >= 2500).await;
+    assert!(attempts <= 2 * 13 + 1, "only where the border runs: {attempts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_spent_on_finding_them_is_bounded_and_their_number_is_right() {
+    let (_, attempts) = some_are_refused(|n| n % 9 == 0).await;
+    assert_eq!(attempts, 2 * 512 + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 //! | status | meaning here |
 //! |---|---|
 //! | 2xx | delivered |
-//! | 400, 422 and 500 that tell of a partial write | the rest is stored; the refused points are counted |
+//! | 400, 422 and 5xx that tell of a partial write | the rest is stored; which were refused is to be found |
 //! | 400, 422 otherwise | refused as a whole, for one point maybe: send halves |
 //! | 413 | too large: send halves, and no more than that from now on |
 //! | other 4xx | refused for good |
@@ -15,6 +15,7 @@
 //! a new field is float and integer in one body; 2.x refuses a body for one line.
 
 use crate::backend::{Outcome, TOO_LARGE};
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 /// The parts of an HTTP answer that matter.
@@ -29,22 +30,22 @@ pub struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// What became of a payload of that many points. `now` turns a date into a delay.
-    pub fn outcome(&self, points: u32, now: SystemTime) -> Outcome {
+    /// What became of the payload. `now` turns a date into a delay.
+    pub fn outcome(&self, now: SystemTime) -> Outcome {
         let detail = format!("{} {}", self.status, words(self.body));
         match self.status {
             200..=299 => Outcome::Delivered,
             413 => Outcome::Divide { reason: TOO_LARGE, detail },
             401 | 403 | 404 | 408 | 429 | 300..=399 => self.retry(detail, now),
-            400..=499 => match self.refused(points) {
+            400..=499 => match self.refused() {
                 Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
                 None if matches!(self.status, 400 | 422) => {
                     Outcome::Divide { reason: REJECTED, detail }
                 }
                 None => Outcome::Rejected { reason: REJECTED, detail },
             },
-            _ => match self.refused(points).filter(|_| self.is_partial()) {
-                Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
+            _ => match self.refused().filter(|_| self.is_partial()) {
+                Some(rejected) => Outcome::Partial { rejected, reason: REJECTED_PERMANENT, detail },
                 None => self.retry(detail, now),
             },
         }
@@ -55,18 +56,17 @@ impl Answer<'_> {
     }
 
     /// How many points a partial write refused, when the answer says so.
-    fn refused(&self, points: u32) -> Option<u32> {
+    fn refused(&self) -> Option<u32> {
         if let Some(lines) = refused_lines(self.body) {
-            return Some(lines.min(points));
+            return Some(lines);
         }
         if !self.is_partial() {
             return None;
         }
         // `dropped=0` with lines that could not be parsed is how 1.x tells of those.
-        let unparsed = self.body.matches("unable to parse").count();
-        let unparsed = u32::try_from(unparsed).unwrap_or(u32::MAX);
+        let unparsed = unparsed(&message(self.body));
         let dropped = number_after(self.body, "dropped=").unwrap_or(0);
-        Some(dropped.saturating_add(unparsed).clamp(1, points.max(1)))
+        Some(dropped.saturating_add(unparsed).max(1))
     }
 
     fn is_partial(&self) -> bool {
@@ -74,6 +74,16 @@ impl Answer<'_> {
             .iter()
             .any(|text| self.body.contains(text))
     }
+}
+
+/// How many lines the message complains of. It quotes them, and a line has no line feed, so what
+/// they hold is not taken for a complaint.
+fn unparsed(message: &str) -> u32 {
+    let complains = |line: &str| line.starts_with("unable to parse '");
+    let first =
+        |line: &str| line.split_once("partial write: ").is_some_and(|(_, it)| complains(it));
+    let lines = message.lines().filter(|line| complains(line) || first(line)).count();
+    u32::try_from(lines).unwrap_or(u32::MAX)
 }
 
 /// 3.x lists each refused line under `data`.
@@ -99,20 +109,27 @@ fn delay(text: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// The message inside a JSON error, or the start of the text, on one line and of a bounded length.
-pub(super) fn words(body: &str) -> String {
+/// The message inside a JSON error, or the text.
+fn message(body: &str) -> Cow<'_, str> {
     let json: Option<serde_json::Value> = serde_json::from_str(body).ok();
-    let message = json.as_ref().and_then(|json| {
+    let text = |json: &serde_json::Value| {
         let texts =
             ["message", "error"].map(|key| json.get(key).and_then(serde_json::Value::as_str));
-        texts.into_iter().flatten().next()
-    });
-    let text = message.unwrap_or(body).trim();
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect()
+        texts.into_iter().flatten().next().map(str::to_owned)
+    };
+    json.as_ref().and_then(text).map_or(Cow::Borrowed(body), Cow::Owned)
+}
+
+/// The same, or its start, on one line and of a bounded length.
+pub(super) fn words(body: &str) -> String {
+    let message = message(body);
+    message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect()
 }
 
 const PARTIAL: &str = "partial_write";
 const REJECTED: &str = "rejected";
+/// A refusal for good whose status says that it is none.
+const REJECTED_PERMANENT: &str = "rejected_permanent";
 
 /// Enough for a sentence of the server and the start of the line it complains about.
 const DETAIL_MAX: usize = 300;
@@ -122,13 +139,14 @@ mod tests {
     use super::*;
 
     fn outcome(status: u16, retry_after: Option<&str>, body: &str) -> Outcome {
-        Answer { status, retry_after, body }.outcome(100, SystemTime::UNIX_EPOCH)
+        Answer { status, retry_after, body }.outcome(SystemTime::UNIX_EPOCH)
     }
 
     fn short(outcome: Outcome) -> String {
         match outcome {
             Outcome::Delivered => "delivered".into(),
-            Outcome::Partial { rejected, .. } => format!("partial {rejected}"),
+            Outcome::Partial { rejected, reason: PARTIAL, .. } => format!("partial {rejected}"),
+            Outcome::Partial { rejected, reason, .. } => format!("{reason} {rejected}"),
             Outcome::Rejected { reason, .. } => reason.into(),
             Outcome::Divide { reason, .. } => format!("divide {reason}"),
             Outcome::Retry { after, .. } => {
@@ -164,12 +182,17 @@ mod tests {
             (
                 422,
                 r#"{"code":"unprocessable entity","message":"failure writing points to database: partial write: points beyond retention policy dropped=139"}"#,
-                "partial 100",
+                "partial 139",
             ),
             (
                 500,
                 r#"{"code":"internal error","message":"points beyond retention policy dropped=7"}"#,
-                "partial 7",
+                "rejected_permanent 7",
+            ),
+            (
+                400,
+                "{\"error\":\"partial write: unable to parse 'a s=\\\"unable to parse 'b\\\"': missing fields dropped=0\"}",
+                "partial 1",
             ),
             (401, r#"{"error":"authorization failed"}"#, "retry 0"),
             (403, "", "retry 0"),
