@@ -209,10 +209,13 @@ impl Story {
             socket.send_to(datagram.as_bytes(), to).await.unwrap();
         }
         let (received, dropped) = eventually("every datagram has a fate", async || {
-            let book = self.gateway.ledger().await["listeners"]["statsd"].take();
+            let ledger = self.gateway.ledger().await;
+            let (book, handed) =
+                (&ledger["listeners"]["statsd"], &ledger["backends"]["b"]["handed"]);
             let count = |key: &str| book[key].as_u64().unwrap();
             let (received, dropped) = (count("received"), count("kernel_dropped") * IN_A_DATAGRAM);
-            (received + dropped == DATAGRAMS * IN_A_DATAGRAM).then_some((received, dropped))
+            let all = received + dropped == DATAGRAMS * IN_A_DATAGRAM && *handed == received;
+            all.then_some((received, dropped))
         })
         .await;
         assert!(dropped < received, "{dropped} of {} were dropped", DATAGRAMS * IN_A_DATAGRAM);
