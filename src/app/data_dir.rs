@@ -5,18 +5,47 @@
 
 use crate::backend;
 use crate::config::Backend;
+use crate::ingest::keys_file;
 use crate::lane::{Settings, spool_file};
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use tracing::{info, warn};
+
+/// The data directory, which is ours from when something in it is first needed.
+#[derive(Debug)]
+pub(super) struct DataDir {
+    path: PathBuf,
+    lock: Mutex<Option<Lock>>,
+}
+
+impl DataDir {
+    /// Nothing is taken yet.
+    pub(super) const fn new(path: PathBuf) -> Self {
+        Self { path, lock: Mutex::new(None) }
+    }
+
+    /// Takes it, unless it is ours already.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says who has it, or why it cannot be used.
+    pub(super) fn enter(&self) -> Result<(), String> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_none() {
+            *lock = Some(Lock::take(&self.path)?);
+        }
+        Ok(())
+    }
+}
 
 /// A data directory that is ours until this is dropped.
 #[derive(Debug)]
-pub(super) struct Lock {
+struct Lock {
     _file: Flock<File>,
 }
 
@@ -26,7 +55,7 @@ impl Lock {
     /// # Errors
     ///
     /// A sentence that says who has it, or why it cannot be used.
-    pub(super) fn take(data_dir: &Path) -> Result<Self, String> {
+    fn take(data_dir: &Path) -> Result<Self, String> {
         let problem = |error: std::io::Error| {
             let dir = data_dir.display();
             format!("the data directory {dir} cannot be used: {error}; `data_dir` sets another one")
@@ -58,8 +87,13 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
     writeln!(file, "pid {}, started {now}", std::process::id())
 }
 
-/// Whether anything of the plan lives in the data directory.
+/// Whether anything of the plan lives in the data directory. Keys of requests do not until the
+/// first one comes.
 pub(super) fn is_used(plan: &Plan) -> bool {
+    let takes_keys = plan.listeners.values().any(|listener| listener.protocol.is_http());
+    if takes_keys && keys_file(&plan.data_dir).exists() {
+        return true;
+    }
     plan.backends.iter().any(|(name, backend)| {
         matches!(backend.kind, backend::Config::Store(_))
             || spool_size(name, backend).is_some()
