@@ -28,6 +28,8 @@ pub(super) struct File {
 struct Open {
     db: Connection,
     held: BTreeMap<String, Held>,
+    /// When the next key expires, or has expired and is still there.
+    next: Option<UnixNanos>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,15 +109,9 @@ impl File {
             "SELECT fingerprint, status, body, checksum FROM keys
              WHERE listener = ?1 AND key = ?2 AND expires > ?3",
         )?;
-        let found = select.query_row(params![name.listener, name.key, now.0], |row| {
-            let answer = Answer { status: row.get(1)?, body: row.get(2)? };
-            let fingerprint = Fingerprint(row.get(0)?);
-            Ok((Remembered { fingerprint, answer }, row.get::<_, u32>(3)?))
-        });
-        match found.optional()? {
-            Some((remembered, sum)) if checksum(&remembered) != sum => Err(Error::Record),
-            found => Ok(found.map(|(remembered, _)| remembered)),
-        }
+        let found = select.query_row(params![name.listener, name.key, now.0], read).optional()?;
+        // The record may be damaged, and the file not.
+        found.map(|found| found.ok_or(Error::Record)).transpose()
     }
 
     /// Stores all or nothing, the oldest first. What a listener's bound does not leave room for is
@@ -125,7 +121,7 @@ impl File {
         if !self.has_room(bytes)? {
             return Err(Error::Full);
         }
-        let Open { db, held } = self.made()?;
+        let Open { db, held, next } = self.made()?;
         let mut after = held.clone();
         let transaction = db.transaction()?;
         let mut owners = BTreeMap::new();
@@ -142,13 +138,14 @@ impl File {
         }
         transaction.commit()?;
         *held = after;
+        *next = entries.iter().map(|entry| entry.expires).chain(*next).min();
         Ok(forgotten)
     }
 
     /// Takes away some of what has expired, and the file when nothing is left; says whether
     /// there is more.
     pub(super) fn expire(&mut self, now: UnixNanos) -> Result<bool, Error> {
-        let Some(Open { db, held }) = &mut self.open else { return Ok(false) };
+        let Some(Open { db, held, next }) = &mut self.open else { return Ok(false) };
         let mut after = held.clone();
         let transaction = db.transaction()?;
         let mut has_more = false;
@@ -164,6 +161,7 @@ impl File {
         }
         transaction.commit()?;
         *held = after;
+        *next = earliest(db, held)?;
         if held.values().all(|held| held.keys == 0) {
             self.remove()?;
         }
@@ -172,11 +170,7 @@ impl File {
 
     /// When the next key expires.
     pub(super) fn next_expiry(&self) -> Option<UnixNanos> {
-        let Open { db, held } = self.open.as_ref()?;
-        let mut select =
-            db.prepare_cached("SELECT min(expires) FROM keys WHERE listener = ?1").ok()?;
-        let of = |listener: &String| select.query_row([listener], |row| row.get(0)).ok().flatten();
-        held.keys().filter_map(of).min().map(UnixNanos)
+        self.open.as_ref()?.next
     }
 
     /// How many keys of a listener are on disk, as far as is known.
@@ -317,6 +311,19 @@ fn erase(transaction: &Transaction<'_>, rows: &[(i64, u64)], held: &mut Held) ->
     Ok(())
 }
 
+/// A record; `None` if it is not what was stored.
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Remembered>> {
+    let bytes = |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_bytes_or_null()?);
+    let Ok(fingerprint) = bytes(0)?.unwrap_or_default().try_into() else { return Ok(None) };
+    let Ok(body) = bytes(2)?.map(|body| String::from_utf8(body.to_vec())).transpose() else {
+        return Ok(None);
+    };
+    let answer = Answer { status: row.get(1)?, body };
+    let remembered = Remembered { fingerprint: Fingerprint(fingerprint), answer };
+    let sum: u32 = row.get(3)?;
+    Ok(Some(remembered).filter(|remembered| checksum(remembered) == sum))
+}
+
 fn id_and_units(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, u64)> {
     Ok((row.get(0)?, number(row, 1)?))
 }
@@ -348,7 +355,19 @@ fn connect(path: &Path) -> Result<Open, Error> {
         })?
         .collect::<Result<_, _>>()?;
     drop(select);
-    Ok(Open { db, held })
+    let next = earliest(&db, &held)?;
+    Ok(Open { db, held, next })
+}
+
+/// When the first of all keys expires.
+fn earliest(db: &Connection, held: &BTreeMap<String, Held>) -> Result<Option<UnixNanos>, Error> {
+    let mut select = db.prepare_cached("SELECT min(expires) FROM keys WHERE listener = ?1")?;
+    let mut earliest = None;
+    for listener in held.keys() {
+        let first = select.query_row([listener], |row| row.get::<_, Option<i64>>(0))?;
+        earliest = earliest.into_iter().chain(first).min();
+    }
+    Ok(earliest.map(UnixNanos))
 }
 
 fn is_new(db: &Connection) -> Result<bool, Error> {
@@ -369,6 +388,7 @@ fn checksum(remembered: &Remembered) -> u32 {
     let mut sum = flate2::Crc::new();
     sum.update(&fingerprint.0);
     sum.update(&answer.status.to_le_bytes());
+    sum.update(&[u8::from(answer.body.is_some())]);
     sum.update(answer.body.as_deref().unwrap_or("").as_bytes());
     sum.sum()
 }

@@ -301,10 +301,23 @@ async fn a_damaged_record_is_not_believed() {
     remember(&ring, "a", "a").await;
     remember(&ring, "b", "b").await;
     let db = Connection::open(rig.file()).unwrap();
-    db.execute("UPDATE keys SET body = 'A' WHERE key = 'a'", []).unwrap();
-    assert_eq!(look(&ring, "a").await, None);
+    for (round, change) in [
+        "body = 'A'",
+        "body = CAST(x'ff' AS TEXT)",
+        "body = NULL",
+        "status = 201",
+        "fingerprint = x'01'",
+        "fingerprint = zeroblob(32)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let update = format!("UPDATE keys SET {change} WHERE key = 'a'");
+        db.execute(&update, []).unwrap();
+        assert_eq!(look(&ring, "a").await, None, "{change}");
+        assert_eq!(rig.noticed(), [("keys_damaged", 1 + round as u64)]);
+    }
     assert_eq!(look(&ring, "b").await.as_deref(), Some("b"));
-    assert_eq!(rig.noticed(), [("keys_damaged", 1)]);
     remember(&ring, "a", "again").await;
     assert_eq!(look(&ring, "a").await.as_deref(), Some("again"));
     assert_eq!(rig.book.keys.get(), 2);
