@@ -15,7 +15,7 @@
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -149,6 +149,16 @@ pub struct BackendBook {
     pub oldest: Gauge,
     /// Series held by the windows.
     pub series: Gauge,
+    endpoints: Mutex<BTreeMap<String, Weak<EndpointBook>>>,
+}
+
+/// What is known of one of a backend's endpoints, for as long as it is one.
+#[derive(Debug, Default)]
+pub struct EndpointBook {
+    /// 1 while the last attempt there failed.
+    pub ill: Gauge,
+    /// Points it took.
+    pub delivered: Counter,
 }
 
 impl BackendBook {
@@ -164,6 +174,25 @@ impl BackendBook {
     /// Points that are neither delivered nor dropped yet.
     pub fn held(&self) -> u64 {
         self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+    }
+
+    /// The book of an endpoint, opened when it is first asked for and closed when nobody has it.
+    pub fn endpoint(&self, name: &str) -> Arc<EndpointBook> {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|_, book| book.strong_count() > 0);
+        if let Some(book) = endpoints.get(name).and_then(Weak::upgrade) {
+            return book;
+        }
+        let book = Arc::default();
+        endpoints.insert(name.to_owned(), Arc::downgrade(&book));
+        book
+    }
+
+    /// Every endpoint's book, by name.
+    pub fn endpoints(&self) -> Vec<(String, Arc<EndpointBook>)> {
+        let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = endpoints.iter();
+        open.filter_map(|(name, book)| Some((name.clone(), book.upgrade()?))).collect()
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod aggregate;
 mod config;
+mod database;
 mod distinct;
 mod edges;
 mod front;
@@ -55,6 +56,7 @@ pub use state::State;
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
+use crate::origin::Origin;
 use protocols::{Encode, UnixNanos};
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
@@ -105,9 +107,14 @@ impl Lane {
         self.0.settings.aggregate
     }
 
-    /// A receiving task's hold on the lane for one batch, received at that time.
-    pub fn front(&self, worker: usize, received: UnixNanos) -> Front<'_> {
-        Front::new(&self.0, worker, received)
+    /// A receiving task's hold on the lane for one batch, received there at that time.
+    pub fn front<'a>(
+        &'a self,
+        worker: usize,
+        received: UnixNanos,
+        origin: &'a Origin,
+    ) -> Front<'a> {
+        Front::new(&self.0, worker, received, origin)
     }
 }
 

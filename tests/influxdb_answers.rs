@@ -95,6 +95,29 @@ async fn an_answer_without_end_is_judged_by_its_status_and_costs_no_memory() {
     }
 }
 
+#[tokio::test]
+async fn a_database_is_created_by_an_answer_without_end_and_refused_in_the_servers_words() {
+    let server = FakeHttp::judging(|request| match request.target.starts_with("/query") {
+        true => Answer::status(200).endless_body(),
+        false => Answer::status(204),
+    })
+    .await;
+    server.then(Answer::status(401).body(r#"{"error":"authorization failed"}"#));
+    server.then(Answer::status(200).body(r#"{"results":[{"error":"invalid name"}]}"#));
+    let keys = "create_database = true\nretry = { first = \"20ms\", max = \"20ms\" }";
+    let gateway = Gateway::start(&config(&server, keys)).await;
+    post(&gateway, &[sixty_bytes(1)]).await;
+
+    eventually("it is delivered", async || delivered(&gateway).await == 1).await;
+    let targets: Vec<_> = server.received().into_iter().map(|request| request.target).collect();
+    let create = "/query?q=CREATE+DATABASE+%22d%22";
+    assert_eq!(targets, [create, create, create, "/write?db=d&precision=ns"]);
+    let peak = gateway.daemon.peak_bytes();
+    assert!(peak < 128 << 20, "{peak} bytes");
+    let log = gateway.log();
+    assert!(log.contains("create database `d`: 401 authorization failed"), "{log}");
+}
+
 /// The answer comes five times, then the server is well.
 async fn check_held(answer: Answer, words: &str) {
     let server = FakeHttp::start(vec![answer; 5]).await;

@@ -1,5 +1,5 @@
 //! What a backend has not taken outlives the gateway on disk: through outages, restarts and
-//! kills, on a full file system, and beside files that are damaged or gone.
+//! kills, and beside files that are damaged or gone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -8,7 +8,6 @@ mod common;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use common::{Answer, FakeHttp, Gateway, Influxd, eventually, pointsman};
@@ -154,59 +153,6 @@ async fn kill9_while_the_backend_is_away_loses_no_more_than_memory() {
 }
 
 #[tokio::test]
-async fn buf_enospc_is_a_full_queue() {
-    let influx = FakeHttp::judging(|_| Answer::status(503)).await;
-    let healthy = FakeHttp::start([]).await;
-    let limits = "memory = '1MiB'\nbatch = { bytes = '64KiB' }\nspool = { max_size = '64MiB' }";
-    let sections = [
-        influxdb("b", &influx.url(), limits),
-        influxdb("healthy", &healthy.url(), "spool = false"),
-    ];
-    let mut gateway = Gateway::start(&config(&sections.concat(), &["b", "healthy"])).await;
-    gateway.terminate().await;
-    let Some(_mount) = Tmpfs::mount(&gateway.data_dir(), "8m") else {
-        eprintln!("skipped: no file system can be mounted here");
-        return;
-    };
-    gateway.restart().await;
-    assert!(gateway.log().contains("beyond the free space"), "{}", gateway.log());
-
-    // Nearly as much line protocol as there is room, and a log of changes takes room, too.
-    const COUNT: u64 = 200_000;
-    for first in (0..COUNT).step_by(5000) {
-        post(&gateway, first..first + 5000).await;
-    }
-    let lost = eventually("the queue is full", async || {
-        let book = book(&gateway, "b").await;
-        (book["balanced"] == true).then(|| book["dropped"]["queue_full"].as_u64()).flatten()
-    })
-    .await;
-    assert!((1..COUNT).contains(&lost), "{lost}");
-    eventually("the others have all", async || delivered(&gateway, "healthy").await == COUNT).await;
-    assert!(gateway.log().contains("the disk does not do"), "{}", gateway.log());
-
-    let address = influx.address();
-    drop(influx);
-    let influx = FakeHttp::start_at(address, []).await;
-    eventually("all that was kept is delivered", async || held(&gateway, "b").await == 0).await;
-    let numbers = numbers(&influx, 0);
-    assert!(numbers.is_sorted_by(|a, b| a < b), "in order, none twice, none half");
-    let book = book(&gateway, "b").await;
-    let lost = book["dropped"]["queue_full"].as_u64().unwrap();
-    assert_eq!(numbers.len() as u64 + lost, COUNT, "{book}");
-    assert_eq!(numbers.last(), Some(&(COUNT - 1)), "the newest were kept");
-
-    // The space is back: buffering works as before.
-    drop(influx);
-    for first in (COUNT..COUNT + 50_000).step_by(5000) {
-        post(&gateway, first..first + 5000).await;
-    }
-    eventually("it is on disk", async || spooled(&gateway).await > 10_000).await;
-    assert!(gateway.log().contains("the disk works again"), "{}", gateway.log());
-    gateway.daemon.assert_alive();
-}
-
-#[tokio::test]
 async fn buf_missing_file_is_no_reason_not_to_start() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
@@ -344,26 +290,6 @@ fn size_of_dir(dir: &Path) -> u64 {
         file => file.len(),
     };
     entries.map(size).sum()
-}
-
-/// A small file system, taken away when it is dropped.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    /// `None` where nothing can be mounted.
-    fn mount(place: &Path, size: &str) -> Option<Tmpfs> {
-        fs::create_dir_all(place).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place);
-        let mounted = mount.status().is_ok_and(|status| status.success());
-        mounted.then(|| Tmpfs(place.to_owned()))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
 }
 
 fn config(backends: &str, names: &[&str]) -> String {

@@ -9,8 +9,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    Answer, FakeHttp, Http, Influxd, StatsdJs, StatsdOptions, TcpSink, UdpSink, VictoriaMetrics,
-    eventually, run_client,
+    Answer, FakeHttp, Fault, Http, Influxd, Proxy, Reply, StatsdJs, StatsdOptions, TcpSink,
+    UdpSink, VictoriaMetrics, eventually, run_client,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -219,6 +219,61 @@ async fn a_fake_http_server_can_hang() {
     let answer = tokio::time::timeout(Duration::from_millis(100), request).await;
     assert!(answer.is_err(), "it answered: {answer:?}");
     assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_proxy_spoils_answers_after_the_request_took_effect() {
+    let influxd = Influxd::start().await;
+    influxd.create_database("d").await;
+    let proxy = Proxy::start(&influxd.url()).await;
+    let write = async |n: u32| send(&proxy, "/write?db=d", format!("m n={n} {n}")).await;
+    let status = async |n| write(n).await.map(|reply| reply.status).ok();
+
+    assert_eq!(status(1).await, Some(204));
+    proxy.script([Fault::LoseAnswer, Fault::ResetInAnswer, Fault::Slow { rate: 2000 }]);
+    assert_eq!((status(2).await, status(3).await, status(4).await), (None, None, Some(204)));
+    assert_eq!(influxd.rows("d", "SELECT n FROM m").await.len(), 4);
+    let rows = send(&proxy, "/query?db=d&q=SELECT+n+FROM+m", String::new()).await.unwrap();
+    assert_eq!(rows.json()["results"][0]["series"][0]["values"].as_array().unwrap().len(), 4);
+
+    let met: Vec<_> = proxy.passages().into_iter().map(|passage| passage.fault).collect();
+    let expected = [
+        Fault::Pass,
+        Fault::LoseAnswer,
+        Fault::ResetInAnswer,
+        Fault::Slow { rate: 2000 },
+        Fault::Pass,
+    ];
+    assert_eq!(met, expected);
+    assert_eq!(proxy.passages()[1].body, "m n=2 2");
+}
+
+#[tokio::test]
+async fn a_proxy_can_stand_before_the_server_and_be_closed() {
+    let influxd = Influxd::start().await;
+    influxd.create_database("d").await;
+    let proxy = Proxy::start(&influxd.url()).await;
+    let write = async || send(&proxy, "/write?db=d", "m n=1 1".to_owned()).await;
+
+    proxy.switch(Fault::Answer { status: 503, body: "tired" }).await;
+    assert_eq!(write().await.unwrap().body, "tired");
+    proxy.switch(Fault::Truncated { status: 400, body: "half a" }).await;
+    assert!(write().await.unwrap_err().is_decode(), "the body ends too early");
+    proxy.switch(Fault::Hang).await;
+    let waits = tokio::time::timeout(Duration::from_millis(300), write()).await;
+    assert!(waits.is_err(), "nobody answers");
+    let connections = proxy.connections();
+    proxy.switch(Fault::Refuse).await;
+    assert!(write().await.unwrap_err().is_connect());
+    assert_eq!(proxy.connections(), connections);
+    assert!(influxd.rows("d", "SELECT n FROM m").await.is_empty(), "the server saw nothing");
+    proxy.switch(Fault::Pass).await;
+    assert_eq!(write().await.unwrap().status, 204);
+    assert_eq!((proxy.connections(), proxy.requests()), (4, 4));
+}
+
+async fn send(proxy: &Proxy, path: &str, body: String) -> reqwest::Result<Reply> {
+    Http::new(&proxy.url()).send(reqwest::Method::POST, path, &[], body.into()).await
 }
 
 async fn check_client(driver: &str, expected: &[&str]) {

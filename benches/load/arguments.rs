@@ -27,6 +27,8 @@ pub enum Command {
     Bare(BareArguments),
     /// Compares the gateway with the floor, load by load, and checks its ledger
     Compare(CompareArguments),
+    /// Measures what the disk part of queues costs, before a backend that is well and in an outage
+    Spool(SpoolArguments),
     /// Finds the highest rate of datagrams that loses nothing, of the floor and of the gateway
     Search(SearchArguments),
 }
@@ -127,6 +129,22 @@ pub struct CompareArguments {
     /// Leave out the gateway with its embedded store
     #[arg(long)]
     pub no_store: bool,
+}
+
+#[derive(Args)]
+pub struct SpoolArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// Rounds, in each of which all cases take their turn; the table shows medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// For how long each case is offered points
+    #[arg(long, default_value_t = 2.5)]
+    pub seconds: f64,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub names: u64,
 }
 
 #[derive(Args)]

@@ -33,15 +33,27 @@ impl Arrived {
     }
 }
 
-/// Starts it with all its listeners on free ports and one backend of this kind.
-pub fn start(binary: &Path, kind: &str, directory: &Path, cpus: Cpus) -> Result<Server> {
+/// Starts it with all its listeners on free ports and one backend of this section.
+pub fn start(binary: &Path, section: &str, directory: &Path, cpus: Cpus) -> Result<Server> {
     let config = directory.join("pointsman.toml");
-    fs::write(&config, configuration(kind))?;
+    fs::write(&config, configuration(section))?;
     let mut command = Command::new(binary);
     command.args(["run", "--log-format", "json", "--config"]).arg(config);
     command.arg("--data-dir").arg(directory.join("data"));
     command.env_remove("POINTSMAN_DATA").env_remove("STATE_DIRECTORY");
     Server::start(&mut command, directory, cpus)
+}
+
+/// The section of a backend of this kind that sums up windows.
+pub fn of_windows(kind: &str) -> String {
+    format!("kind = \"{kind}\"\naggregate = true\nflush = \"10s\"\n")
+}
+
+/// What the ledger says of the backend.
+pub fn backend_book(server: &Server) -> Result<Value> {
+    let ledger = http::get_json(server.address("admin", "tcp")?, "/v1/ledger")?;
+    let book = ledger.get("backends").and_then(|backends| backends.get(BACKEND));
+    Ok(book.context("the ledger does not know the backend")?.clone())
 }
 
 /// Reads the ledger until it tells of every point sent and none is on its way any more, or
@@ -82,7 +94,7 @@ fn total(reasons: &Value) -> Option<u64> {
     Some(reasons.as_object()?.values().filter_map(Value::as_u64).sum())
 }
 
-fn configuration(kind: &str) -> String {
+fn configuration(section: &str) -> String {
     format!(
         r#"
 [admin]
@@ -101,10 +113,7 @@ protocol = "http"
 bind = ["tcp://127.0.0.1:0"]
 
 [backends.{BACKEND}]
-kind = "{kind}"
-aggregate = true
-flush = "10s"
-
+{section}
 [[routes]]
 name = "all"
 to = ["{BACKEND}"]

@@ -20,6 +20,8 @@ mod pace;
 mod report;
 mod search;
 mod server;
+mod sink;
+mod spool;
 mod statsd;
 mod tcp;
 mod trial;
@@ -27,7 +29,7 @@ mod trial;
 use address::Address;
 use anyhow::{Result, bail};
 use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{OpentsdbArguments, SearchArguments, StatsdArguments};
+use arguments::{OpentsdbArguments, SearchArguments, SpoolArguments, StatsdArguments};
 use clap::Parser as _;
 use mix::Form;
 use report::Sent;
@@ -45,6 +47,10 @@ fn main() -> Result<()> {
             report::print(&bare::receive(&listen, idle, deadline)?, json)
         }
         Command::Compare(arguments) => compare(arguments, json),
+        Command::Spool(SpoolArguments { gateway, rounds, seconds, names }) => {
+            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+            report::print(&spool::measure(&bench, rounds)?, json)
+        }
         Command::Search(SearchArguments { gateway, names }) => {
             let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
             let subjects = [Subject::Bare, Subject::Blackhole];

@@ -57,6 +57,13 @@ impl Server {
         Ok(cpu::of_process(self.child.id())? - self.cpu_before)
     }
 
+    /// Bytes that it has handed to the disk.
+    pub fn written(&self) -> Result<u64> {
+        let io = fs::read_to_string(format!("/proc/{}/io", self.child.id()))?;
+        let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        Ok(written.context("the kernel does not tell what was written")?.parse()?)
+    }
+
     /// Waits until it has ended by itself; returns what it printed.
     pub fn finish(&mut self) -> Result<String> {
         self.child.wait()?;

@@ -102,7 +102,8 @@ impl Bench {
                 Server::start(&mut command, directory, self.cpus)
             }
             Subject::Blackhole | Subject::Store => {
-                gateway::start(&self.gateway, &subject.to_string(), directory, self.cpus)
+                let section = gateway::of_windows(&subject.to_string());
+                gateway::start(&self.gateway, &section, directory, self.cpus)
             }
         }
     }
@@ -191,18 +192,20 @@ fn settle_bare(server: &mut Server) -> Result<(Arrived, f64)> {
 }
 
 /// Watches how busy the machine is with other things: noise that a reader should know of.
-struct Others {
+pub struct Others {
     began: Instant,
     /// The machine's time less our own.
     before: f64,
 }
 
 impl Others {
-    fn watch() -> Result<Self> {
+    /// From now on.
+    pub fn watch() -> Result<Self> {
         Ok(Self { began: Instant::now(), before: Self::but_us()? })
     }
 
-    fn cores(&self, server: f64) -> Result<f64> {
+    /// Cores that they used since, when the server used so many seconds.
+    pub fn cores(&self, server: f64) -> Result<f64> {
         let used = Self::but_us()? - self.before - server;
         // The machine's books are coarser than a process's, so the difference may be negative.
         Ok((used / self.began.elapsed().as_secs_f64()).max(0.0))
@@ -213,7 +216,8 @@ impl Others {
     }
 }
 
-fn tail(log: &str) -> String {
+/// The last lines of a log.
+pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }

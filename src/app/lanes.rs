@@ -62,10 +62,9 @@ impl Lanes {
     fn make(&self, name: &str, backend: &Backend, world: &World<'_>) -> Result<Prepared, String> {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let book = world.books.backend(name);
-        let around = backend::World { data_dir: world.data_dir, clock: world.clock, book: &book };
-        let ships = (0..settings.concurrency)
-            .map(|_| backend.kind.shipper(&around))
-            .collect::<Result<_, _>>()?;
+        let (data_dir, clock) = (world.data_dir, world.clock);
+        let around = backend::World { name, data_dir, clock, book: &book };
+        let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
             Some((kind, _)) if book.held() > 0 => {

@@ -1,9 +1,11 @@
 //! A statsd server: kinds, units, rates and tags are relayed as received.
 //!
-//! Datagrams are cut at line borders and sent at most once. When the kernel reports that nobody
-//! listens, the rest of the payload waits in the queue; what was sent before the report is lost
-//! and cannot be known. Streams are written whole payload by whole payload: one that broke off is
-//! sent again, so a stream delivers at least once.
+//! Datagrams are cut at line borders. When the kernel reports that nobody listens, the rest of
+//! the payload waits in the queue, and what nobody took is sent again. Of a peer on this host the
+//! kernel knows at once. One farther away answers later: what was sent until the first report is
+//! lost and cannot be known, and from then on each datagram is given time for its answer. Streams
+//! are written whole payload by whole payload, and one that broke off is sent again. What either
+//! kernel had taken and the peer never read is lost with the peer; statsd answers nothing.
 //!
 //! Noticed in the backend's book: `send_refused`, `send_too_large`, `send_unreachable`,
 //! `send_other` by kind of socket error, `dns_failure`, `reconnected`.
@@ -15,10 +17,11 @@ use crate::books::BackendBook;
 use crate::units::{Address, HostPort, Size, Span};
 use protocols::statsd::{self, packets};
 use resolve::Resolved;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 
@@ -27,6 +30,7 @@ use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `udp://host:8125`, `tcp://host:8125`, `unixgram:///path` or `unix:///path`.
+    #[serde(deserialize_with = "one_address")]
     pub address: String,
     /// How tags are written.
     #[serde(default)]
@@ -80,6 +84,8 @@ pub struct Shipper {
     connection: Option<Connection>,
     /// How much of a payload of datagrams went out before the kernel refused the next.
     progress: Progress,
+    /// Whether the last datagram was one that nobody took.
+    refused: bool,
     book: Arc<BackendBook>,
 }
 
@@ -91,11 +97,12 @@ enum Connection {
     Unix(UnixStream),
 }
 
-/// Bytes of the payload born then that are out already.
+/// Bytes of the payload born then that are out already, and lines of it that are too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     payload: (usize, i64),
     sent: usize,
+    oversized: u32,
 }
 
 impl Shipper {
@@ -115,6 +122,7 @@ impl Shipper {
             max_payload: config.max_payload(),
             connection: None,
             progress: Progress::default(),
+            refused: false,
             book,
         })
     }
@@ -206,22 +214,24 @@ impl Shipper {
     async fn datagrams(&mut self, connection: &Connection, payload: &Payload) -> Outcome {
         let identity = (payload.body.as_ptr().addr(), payload.born.0);
         if self.progress.payload != identity {
-            self.progress = Progress { payload: identity, sent: 0 };
+            self.progress = Progress { payload: identity, ..Progress::default() };
         }
         let rest = payload.body.get(self.progress.sent..).unwrap_or(&[]);
-        let mut oversized = 0;
         for packet in packets(rest, self.max_payload) {
-            match send(connection, packet).await {
-                Ok(()) => {}
+            match self.send(connection, packet).await {
+                Ok(()) => self.refused = false,
                 Err(error) if is_too_large(&error) => {
                     self.book.noticed.add("send_too_large", 1);
-                    oversized += lines(packet);
+                    self.progress.oversized += lines(packet);
                 }
-                Err(error) => return self.later("send", &error),
+                Err(error) => {
+                    self.refused = true;
+                    return self.later("send", &error);
+                }
             }
             self.progress.sent += packet.len() + 1;
         }
-        self.progress = Progress::default();
+        let oversized = std::mem::take(&mut self.progress).oversized;
         if oversized == 0 {
             return Outcome::Delivered;
         }
@@ -229,6 +239,21 @@ impl Shipper {
             rejected: oversized.min(payload.points),
             reason: "too_large",
             detail: "the kernel takes no datagram of that size; lower max_payload".to_owned(),
+        }
+    }
+
+    /// Sends a datagram, and hears whether nobody took it.
+    async fn send(&self, connection: &Connection, packet: &[u8]) -> io::Result<()> {
+        match connection {
+            Connection::Udp(socket, _) => {
+                socket.send(packet).await?;
+                if self.refused {
+                    tokio::time::sleep(REPORT_WITHIN).await;
+                }
+                socket.take_error()?.map_or(Ok(()), Err)
+            }
+            Connection::Unixgram(socket) => socket.send(packet).await.map(|_| ()),
+            Connection::Tcp(..) | Connection::Unix(_) => Ok(()),
         }
     }
 
@@ -242,15 +267,6 @@ impl Ship for Shipper {
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
         Box::pin(self.attempt(payload))
     }
-}
-
-async fn send(connection: &Connection, packet: &[u8]) -> io::Result<()> {
-    let sent = match connection {
-        Connection::Udp(socket, _) => socket.send(packet).await,
-        Connection::Unixgram(socket) => socket.send(packet).await,
-        Connection::Tcp(..) | Connection::Unix(_) => return Ok(()),
-    };
-    sent.map(|_| ())
 }
 
 /// A statsd server never writes, so all there can be to read is the end of the stream. A stream
@@ -282,8 +298,36 @@ fn kind(error: &io::Error) -> &'static str {
     }
 }
 
+/// A list is what other backends can have, so it is told why this one cannot.
+fn one_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Address;
+    impl<'de> de::Visitor<'de> for Address {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, _: A) -> Result<String, A::Error> {
+            Err(de::Error::custom(
+                "a statsd backend has one address, since a counter that is split over two servers \
+                 is wrong on both; make a backend of each: a route to both gives each of them \
+                 everything, routes by name share the load",
+            ))
+        }
+    }
+    deserializer.deserialize_any(Address)
+}
+
 /// What an Ethernet frame holds after the headers of IPv6 and UDP, with room for a tunnel.
 pub const MAX_PAYLOAD: Size = Size(1432);
+
+/// As long as the report of a host that is not on another continent takes.
+const REPORT_WITHIN: Duration = Duration::from_millis(50);
 
 /// The longest line that goes into a stream: our own listeners' limit.
 const STREAM_LINE: usize = 64 << 10;
@@ -341,14 +385,33 @@ mod tests {
         let mut shipper = shipper(format!("udp://{address}"), 6);
         let first = payload("a:1|c\nb:1|c\nc:1|c\n");
         drop(server);
-        // The kernel reports the first datagram's fate when the second is sent.
-        let outcome = shipper.ship(&first).await;
-        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
-        assert_eq!(shipper.book.noticed.counts(), [("send_refused", 1)]);
+        for attempt in 1..=3 {
+            let outcome = shipper.ship(&first).await;
+            assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+            assert_eq!(shipper.book.noticed.counts(), [("send_refused", attempt)]);
+        }
         let server = UdpSocket::bind(address).await.unwrap();
-        while shipper.ship(&first).await != Outcome::Delivered {}
-        assert_eq!(received(&server).await, "b:1|c");
-        assert_eq!(received(&server).await, "c:1|c");
+        assert_eq!(shipper.ship(&first).await, Outcome::Delivered);
+        for line in ["a:1|c", "b:1|c", "c:1|c"] {
+            assert_eq!(received(&server).await, line);
+        }
+    }
+
+    /// What is too large for any datagram stays counted when a later one has to wait.
+    #[tokio::test]
+    async fn an_interrupted_payload_remembers_what_was_too_large() {
+        let server = UdpSocket::bind("127.77.0.2:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let mut shipper = shipper(format!("udp://{address}"), 100_000);
+        let large = format!("{}:1|c", "a".repeat(70_000));
+        let body = format!("{large}\n{}:1|c\n", "b".repeat(40_000));
+        let payload = Payload::new(body, 2, UnixNanos(1));
+        drop(server);
+        let outcome = shipper.ship(&payload).await;
+        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+        let _server = UdpSocket::bind(address).await.unwrap();
+        let outcome = shipper.ship(&payload).await;
+        assert!(matches!(outcome, Outcome::Partial { rejected: 1, .. }), "{outcome:?}");
     }
 
     #[tokio::test]

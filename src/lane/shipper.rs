@@ -171,11 +171,15 @@ fn halves(payload: &Payload) -> Option<[Payload; 2]> {
     let body = &payload.body;
     let cut = middle(body)?;
     let (first, second) = (body.slice(..cut), body.slice(cut..));
-    let lines = [lines(&first), lines(&second)];
-    let share = u64::from(payload.points) * lines[0] / (lines[0] + lines[1]).max(1);
+    let (above, below) = (lines(&first), lines(&second));
+    let share = u64::from(payload.points) * above / (above + below).max(1);
     let points = u32::try_from(share).unwrap_or(payload.points).min(payload.points);
-    let born = payload.born;
-    Some([Payload::new(first, points, born), Payload::new(second, payload.points - points, born)])
+    let [mine, others] = payload.waybill.split(u32::try_from(above).unwrap_or(u32::MAX));
+    let (born, rest) = (payload.born, payload.points - points);
+    Some([
+        Payload::new(first, points, born).with(mine),
+        Payload::new(second, rest, born).with(others),
+    ])
 }
 
 fn middle(body: &Bytes) -> Option<usize> {

@@ -9,59 +9,42 @@
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.
 
 use super::Durability;
-use super::line::Record;
-use bytes::Bytes;
-use nix::sys::statvfs::statvfs;
+use super::database::{self, Database, Format, checksum};
+use super::line::{Load, Record};
+use crate::waybill::Waybill;
 use protocols::UnixNanos;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{OptionalExtension, params};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fs, io};
 
 /// The file of one backend.
 #[derive(Debug)]
 pub(super) struct Spool {
-    file: PathBuf,
+    database: Database,
     kind: &'static str,
     durability: Durability,
-    /// `None` while there is nothing on disk.
-    db: Option<Connection>,
 }
 
 /// What can be wrong with it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// SQLite said so.
+    /// The file or the disk.
     #[error("{0}")]
-    Sqlite(#[from] rusqlite::Error),
-    /// The file system said so.
-    #[error("{0}")]
-    File(#[from] io::Error),
-    /// What is to be stored would take room that erasing needs.
-    #[error("the file system is nearly full")]
-    Full,
-    /// It is not a spool, or one of another version.
-    #[error("this is no spool of this version")]
-    Foreign,
+    Database(#[from] database::Error),
     /// It holds what another kind of backend was to be sent.
     #[error("it holds points as a {0}")]
     Kind(String),
 }
 
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
 impl Error {
     /// Whether the file itself is bad, so that waiting will not help.
     pub(super) fn is_damage(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
-        match self {
-            // Without a code, a value is not what its column should hold; an unknown one is said
-            // of tables that are not there.
-            Self::Sqlite(error) => matches!(
-                error.sqlite_error_code(),
-                None | Some(DatabaseCorrupt | NotADatabase | Unknown)
-            ),
-            Self::Foreign => true,
-            Self::File(_) | Self::Full | Self::Kind(_) => false,
-        }
+        matches!(self, Self::Database(error) if error.is_damage())
     }
 }
 
@@ -78,15 +61,14 @@ impl Spool {
         kind: &'static str,
         durability: Durability,
     ) -> Self {
-        Self { file: file(data_dir, name), kind, durability, db: None }
+        let database = Database::new(file(data_dir, name), &FORMAT, durability.pragma());
+        Self { database, kind, durability }
     }
 
     /// Changes what a commit waits for.
     pub(super) fn set_durability(&mut self, durability: Durability) {
-        if std::mem::replace(&mut self.durability, durability) != durability {
-            // It is opened anew when it is next needed.
-            self.db = None;
-        }
+        self.durability = durability;
+        self.database.set_synchronous(durability.pragma());
     }
 
     /// What a commit waits for.
@@ -96,7 +78,7 @@ impl Spool {
 
     /// Says for people what is wrong.
     pub(super) fn sentence(&self, error: &Error) -> String {
-        let (file, kind) = (self.file.display(), self.kind);
+        let (file, kind) = (self.file().display(), self.kind);
         match error {
             Error::Kind(_) => format!(
                 "the spool {file} cannot be used for a {kind}: {error}; give this backend another name"
@@ -107,25 +89,28 @@ impl Spool {
 
     /// Where it is.
     pub(super) fn file(&self) -> &Path {
-        &self.file
+        self.database.file()
     }
 
     /// What is on disk from before, in order.
     pub(super) fn recover(&mut self) -> Result<Vec<Record>, Error> {
-        if !self.file.exists() {
+        if !self.database.exists() {
             return Ok(Vec::new());
         }
-        let db = self.open()?;
+        let db = self.database.open()?;
         let mut select = db.prepare(
-            "SELECT id, seq, part, points, length(body), born FROM payloads ORDER BY seq, part, id",
+            "SELECT id, seq, part, points, length(body), ifnull(length(waybill), 0), born
+             FROM payloads ORDER BY seq, part, id",
         )?;
+        let size = |bytes: i64| usize::try_from(bytes).unwrap_or(0);
         let records = select.query_map([], |row| {
             Ok(Record {
                 id: row.get(0)?,
                 order: (row.get(1)?, row.get(2)?),
                 points: row.get(3)?,
-                bytes: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
-                born: UnixNanos(row.get(5)?),
+                bytes: size(row.get(4)?),
+                waybill: size(row.get(5)?),
+                born: UnixNanos(row.get(6)?),
             })
         })?;
         let records = records.collect::<Result<Vec<_>, _>>()?;
@@ -139,15 +124,18 @@ impl Spool {
     }
 
     /// Erases and stores, all or nothing.
-    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Error> {
-        if self.db.is_none() && store.is_empty() && !self.file.exists() {
+    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Load)]) -> Result<(), Error> {
+        if store.is_empty() && !self.database.exists() {
             return Ok(());
         }
-        let (kind, size) = (self.kind, store.iter().map(|(record, _)| record.bytes as u64).sum());
-        if !store.is_empty() && !self.has_room(size)? {
-            return Err(Error::Full);
+        let (kind, size) = (
+            self.kind,
+            store.iter().map(|(record, _)| (record.bytes + record.waybill) as u64).sum(),
+        );
+        if !store.is_empty() && !self.database.has_room(size)? {
+            return Err(database::Error::Full.into());
         }
-        let transaction = self.open()?.transaction()?;
+        let transaction = self.database.open()?.transaction()?;
         let mut delete = transaction.prepare_cached("DELETE FROM payloads WHERE id = ?1")?;
         for id in erase {
             delete.execute([id])?;
@@ -158,127 +146,68 @@ impl Spool {
                 .execute("INSERT OR REPLACE INTO backend (one, kind) VALUES (1, ?1)", [kind])?;
         }
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO payloads (id, seq, part, born, points, checksum, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO payloads (id, seq, part, born, points, checksum, body, waybill)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        for (Record { id, order, points, born, .. }, body) in store {
-            let sum = checksum(body);
-            insert.execute(params![id, order.0, order.1, born.0, points, sum, &body[..]])?;
+        for (Record { id, order, points, born, .. }, Load { body, waybill }) in store {
+            let (sum, waybill) = (checksum(body), written(waybill));
+            insert.execute(params![
+                id,
+                order.0,
+                order.1,
+                born.0,
+                points,
+                sum,
+                &body[..],
+                waybill
+            ])?;
         }
         drop(insert);
         transaction.commit()?;
         Ok(())
     }
 
-    /// A body; `None` if it is not there, or not what was stored.
-    pub(super) fn read(&mut self, id: i64) -> Result<Option<Bytes>, Error> {
-        let mut select =
-            self.open()?.prepare_cached("SELECT checksum, body FROM payloads WHERE id = ?1")?;
-        let found = select
-            .query_row([id], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))
-            .optional()?;
-        Ok(found.filter(|(sum, body)| checksum(body) == *sum).map(|(_, body)| body.into()))
-    }
-
-    /// Whether so much can be stored and erased again. A full file system would not let even
-    /// that happen, since the log of changes comes first and the file itself second.
-    fn has_room(&mut self, size: u64) -> Result<bool, Error> {
-        let free: u64 = self
+    /// A body with its waybill; `None` if it is not there, or not what was stored. A waybill that
+    /// nobody can read says nothing.
+    pub(super) fn read(&mut self, id: i64) -> Result<Option<Load>, Error> {
+        let mut select = self
+            .database
             .open()?
-            .pragma_query_value(None, "freelist_count", |row| row.get::<_, u32>(0))?
-            .into();
-        let disk = statvfs(&self.file).map_err(io::Error::from)?;
-        let room = disk.blocks_available() * disk.fragment_size() + free * u64::from(PAGE);
-        Ok(2 * size + RESERVE <= room)
+            .prepare_cached("SELECT checksum, body, waybill FROM payloads WHERE id = ?1")?;
+        let found = select.query_row([id], |row| {
+            let (sum, body): (u32, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            Ok((sum, body, row.get::<_, Option<Vec<u8>>>(2)?))
+        });
+        let whole = found.optional()?.filter(|(sum, body, _)| checksum(body) == *sum);
+        Ok(whole.map(|(_, body, waybill)| Load { body: body.into(), waybill: parsed(waybill) }))
     }
 
     /// Gives the disk back what an outage took. For when nothing is stored any more.
     pub(super) fn shrink(&mut self) -> Result<(), Error> {
-        // Closing it moves the log into the file. Were the log to stay, it must not be applied
-        // to the next file.
-        self.db = None;
-        for part in ["-wal", "-shm", ""] {
-            match fs::remove_file(self.beside(part)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn beside(&self, suffix: &str) -> PathBuf {
-        let mut path = self.file.clone().into_os_string();
-        path.push(suffix);
-        PathBuf::from(path)
+        Ok(self.database.remove()?)
     }
 
     /// Renames a file that cannot be used; the next [`write`](Self::write) begins a new one.
     pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
-        self.db = None;
-        let beside = |suffix: &str| self.beside(suffix);
-        let is_free = |n: &u32| !beside(&format!(".damaged-{n}")).exists();
-        let n = (1..=u32::MAX).find(is_free).unwrap_or(u32::MAX);
-        let aside = beside(&format!(".damaged-{n}"));
-        fs::rename(&self.file, &aside)?;
-        for log in ["-wal", "-shm"] {
-            // SQLite would apply a log that was left behind to the new file.
-            if beside(log).exists() {
-                fs::rename(beside(log), beside(&format!(".damaged-{n}{log}")))?;
-            }
-        }
-        Ok(aside)
-    }
-
-    fn open(&mut self) -> Result<&mut Connection, Error> {
-        let db = match self.db.take() {
-            Some(db) => db,
-            None => connect(&self.file, self.durability)?,
-        };
-        Ok(self.db.insert(db))
+        Ok(self.database.set_aside()?)
     }
 }
 
-fn connect(file: &Path, durability: Durability) -> Result<Connection, Error> {
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let db = Connection::open(file)?;
-    db.busy_timeout(BUSY)?;
-    // First of all, since what follows would change a file that is not ours.
-    let is_new = is_new(&db)?;
-    db.pragma_update(None, "page_size", PAGE)?;
-    db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    db.pragma_update(None, "synchronous", durability.pragma())?;
-    db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / PAGE, |_| Ok(()))?;
-    if is_new {
-        db.execute_batch(TABLES)?;
-    }
-    Ok(db)
+fn written(waybill: &Waybill) -> Option<Vec<u8>> {
+    if waybill.legs().is_empty() { None } else { serde_json::to_vec(waybill).ok() }
 }
 
-fn is_new(db: &Connection) -> Result<bool, Error> {
-    let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    match (number("application_id")?, number("user_version")?) {
-        (APPLICATION_ID, VERSION) => Ok(false),
-        (0, 0) => {
-            let tables: u32 =
-                db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if tables == 0 { Ok(true) } else { Err(Error::Foreign) }
-        }
-        _ => Err(Error::Foreign),
-    }
+fn parsed(waybill: Option<Vec<u8>>) -> Waybill {
+    waybill.and_then(|waybill| serde_json::from_slice(&waybill).ok()).unwrap_or_default()
 }
 
-fn checksum(body: &[u8]) -> u32 {
-    let mut sum = flate2::Crc::new();
-    sum.update(body);
-    sum.sum()
-}
-
-/// "PMSP" and the version are what tells a spool from any other file.
-const TABLES: &str = "BEGIN;
-    CREATE TABLE backend (one INTEGER PRIMARY KEY, kind TEXT NOT NULL) STRICT;
+/// Bodies are large, and so are pages. The id is "PMSP". A waybill is JSON in a blob, whose length
+/// can be told without reading the body that lies before it.
+static FORMAT: Format = Format {
+    application_id: 1_347_244_880,
+    version: 2,
+    page: 16 << 10,
+    tables: "CREATE TABLE backend (one INTEGER PRIMARY KEY, kind TEXT NOT NULL) STRICT;
     CREATE TABLE payloads (
         id INTEGER PRIMARY KEY,
         seq INTEGER NOT NULL,
@@ -286,18 +215,9 @@ const TABLES: &str = "BEGIN;
         born INTEGER NOT NULL,
         points INTEGER NOT NULL,
         checksum INTEGER NOT NULL,
-        body BLOB NOT NULL
-    ) STRICT;
-    PRAGMA application_id = 1347244880;
-    PRAGMA user_version = 1;
-    COMMIT;";
-const APPLICATION_ID: i64 = 1_347_244_880;
-const VERSION: i64 = 1;
-/// Bodies are large.
-const PAGE: u32 = 16 << 10;
-/// When the log of changes goes into the file.
-const LOG_BYTES: u32 = 4 << 20;
-/// Left free, so that a full disk can be erased.
-const RESERVE: u64 = 2 << 20;
-/// For whoever looks at the file with a shell.
-const BUSY: Duration = Duration::from_secs(1);
+        body BLOB NOT NULL,
+        waybill BLOB
+    ) STRICT;",
+    // The first version had no waybills.
+    upgrades: &["ALTER TABLE payloads ADD COLUMN waybill BLOB"],
+};

@@ -137,7 +137,7 @@ fn store(key: &str, config: store::Config, findings: &mut Findings) {
 }
 
 fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
-    url(&format!("{key}.url"), &config.url, findings);
+    urls(key, config, findings);
     api(key, config, findings);
     let mut read = |name: &str, value: &mut Option<Secret>, file: &Option<PathBuf>| {
         secret(&format!("{key}.{name}"), value, file.as_ref(), findings);
@@ -146,6 +146,35 @@ fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
     read("token", &mut config.token, &config.token_file);
     if config.password.is_some() && config.username.is_none() {
         findings.wrong(format!("{key}.username"), "there is a password and no `username`");
+    }
+}
+
+/// One URL, or several that differ.
+fn urls(key: &str, config: &influxdb::Config, findings: &mut Findings) {
+    let key_of = |at: usize| match config.url.len() {
+        1 => format!("{key}.url"),
+        _ => format!("{key}.url[{at}]"),
+    };
+    if config.url.is_empty() {
+        findings.mistakes.push(Mistake::new(format!("{key}.url"), "there is no URL").hint(EXAMPLE));
+    }
+    for (at, text) in config.url.iter().enumerate() {
+        url(&key_of(at), text, findings);
+        let same = |other: &String| other.trim_end_matches('/') == text.trim_end_matches('/');
+        if config.url.iter().take(at).any(same) {
+            findings.wrong(key_of(at), "this URL is in the list already");
+        }
+    }
+    if let Some(span) = config.probe {
+        findings.wrong_unless(
+            !span.0.is_zero(),
+            format!("{key}.probe"),
+            "it must be more than zero",
+        );
+        if config.url.len() == 1 {
+            let message = "it has no effect: with one `url` nobody is set aside";
+            findings.odd(format!("{key}.probe"), message);
+        }
     }
 }
 
@@ -295,6 +324,30 @@ mod tests {
     }
 
     #[test]
+    fn several_urls_are_judged_one_by_one() {
+        let influx = |keys: &str| influx(&format!("database = 'd'\n{keys}"));
+        for (keys, says) in [
+            ("url = []", "url: there is no URL"),
+            ("url = ['http://a', 'b:1']", "url[1]: the URL must begin with http"),
+            (
+                "url = ['http://a:1', 'http://b:1', 'http://a:1/']",
+                "url[2]: this URL is in the list",
+            ),
+            ("url = ['http://a', 'http://me:S3CR3T@h']", "url[1]: credentials do not belong"),
+            ("url = ['http://a', 7]", "url: expected a text or a list of texts"),
+            ("url = '[\"http://a\"]'", "url: a list is written without quotes around it"),
+            ("url = ['http://a', 'http://b']\nprobe = '0s'", "probe: it must be more than zero"),
+        ] {
+            refused(&influx(keys), &[says]);
+        }
+        warned(&influx("url = 'http://a'\nprobe = '5s'"), &["probe: it has no effect"]);
+        let both = influx("url = ['http://a', 'http://b']\nprobe = '5s'");
+        warned(&both, &[]);
+        let shown = plan_of(&both).unwrap().plan.to_string();
+        assert!(shown.contains("http://a, http://b, api v1"), "{shown}");
+    }
+
+    #[test]
     fn each_api_has_its_keys() {
         let url = "url = 'http://h:1'\n";
         for (keys, says) in [
@@ -352,6 +405,7 @@ mod tests {
             ("address = 'udp://h:0'", "a host and a port to send to"),
             ("address = 'udp://h:1'\naggregate = true", "relayed as received"),
             ("address = 'udp://h:1'\nmax_payload = '0B'", "max_payload"),
+            ("address = ['udp://a:1', 'udp://b:1']", "is wrong on both (make a backend of each"),
         ] {
             refused(&backend(&format!("kind = 'statsd'\n{keys}")), &[says]);
         }

@@ -70,6 +70,16 @@ pub(super) const METRICS: &[Metric] = &[
     counter("pointsman_delivery_retries_total", "Attempts that had to be repeated.", |view| {
         view.backends(|book| book.retries.get())
     }),
+    gauge(
+        "pointsman_endpoint_healthy",
+        "Whether the last attempt at this endpoint of the backend was answered; 1 before the first.",
+        |view| view.endpoints(|book| float(1_u64.saturating_sub(book.ill.get()))),
+    ),
+    counter(
+        "pointsman_endpoint_delivered_points_total",
+        "Points that this endpoint of the backend took.",
+        |view| view.endpoints(|book| book.delivered.get()),
+    ),
     counter("pointsman_dropped_points_total", "Points given up, by reason.", |view| {
         view.backend_reasons("reason", |book| &book.dropped, KNOWN_DROPS)
     }),

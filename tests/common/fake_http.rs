@@ -247,13 +247,13 @@ async fn read_line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     (length > 0).then(|| line.trim_end().to_owned())
 }
 
-fn gunzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut plain).expect("the body is gzip");
     plain
 }
 
-fn render(status: u16, headers: &[(String, String)], body: &str) -> String {
+pub(super) fn render(status: u16, headers: &[(String, String)], body: &str) -> String {
     let mut reply = format!("HTTP/1.1 {status} Scripted\r\n");
     for (name, value) in headers {
         reply.push_str(&format!("{name}: {value}\r\n"));
@@ -275,7 +275,7 @@ async fn go_on(stream: &mut BufReader<TcpStream>, status: u16) {
 }
 
 /// Closes a connection so that the peer sees a reset, not an end.
-fn reset(stream: TcpStream) {
+pub(super) fn reset(stream: TcpStream) {
     let socket = socket2::SockRef::from(&stream);
     socket.set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -3,7 +3,8 @@
 //!
 //! Real things wherever there is one: [`Influxd`], [`VictoriaMetrics`], [`StatsdJs`], the clients
 //! in `tests/clients`, and [`Gateway`], which is our own binary. Fakes stand in only for faults
-//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`].
+//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`], and [`Proxy`],
+//! which spoils the way to a real one.
 //!
 //! Nothing here sleeps and hopes. A test that waits for the outside world says what for, by
 //! [`eventually`].
@@ -17,6 +18,7 @@
 mod case;
 mod client;
 mod daemon;
+mod endurance;
 mod eventually;
 mod fake_http;
 mod gateway;
@@ -24,14 +26,18 @@ mod http;
 mod influxd;
 mod metrics;
 mod network;
+mod numbered;
+mod proxy;
 mod sink;
 mod statsd_js;
+mod tmpfs;
 mod tools;
 mod victoria_metrics;
 
 pub use case::{Case, assert_balanced, read_to_end};
 pub use client::run_client;
 pub use daemon::{Daemon, Ended, is_drained, with_output_in};
+pub use endurance::size;
 pub use eventually::{eventually, eventually_within};
 pub use fake_http::{Answer, FakeHttp, Received};
 pub use gateway::{Gateway, pointsman};
@@ -39,6 +45,9 @@ pub use http::{Http, Reply};
 pub use influxd::Influxd;
 pub use metrics::Metrics;
 pub use network::{Neighbour, in_own_network};
+pub use numbered::{Traffic, numbered, numbers_at, numbers_in, post_numbers};
+pub use proxy::{Fault, Passage, Proxy};
 pub use sink::{TcpSink, UdpSink};
 pub use statsd_js::{StatsdJs, StatsdOptions};
+pub use tmpfs::Tmpfs;
 pub use victoria_metrics::VictoriaMetrics;

@@ -1,5 +1,5 @@
 //! A network of a test's own, made of the kernel's namespaces: ports that nobody else uses, a
-//! resolver of one's choice, a neighbour at the other end of a cable.
+//! resolver of one's choice, a neighbour at the other end of a cable, mounts that nobody else sees.
 //!
 //! The whole test runs inside, with every task and every process that it starts. All of it goes
 //! away with the thread; nothing on this host is changed. Only root may do this: without the

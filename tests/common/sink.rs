@@ -12,7 +12,7 @@ pub struct UdpSink {
     address: SocketAddr,
     datagrams: Arc<Mutex<Vec<Vec<u8>>>>,
     // Dropping the set ends the task that listens.
-    _task: JoinSet<()>,
+    task: JoinSet<()>,
 }
 
 impl UdpSink {
@@ -30,11 +30,17 @@ impl UdpSink {
         let datagrams = Arc::default();
         let mut task = JoinSet::new();
         task.spawn(keep_datagrams(socket, Arc::clone(&datagrams)));
-        UdpSink { address, datagrams, _task: task }
+        UdpSink { address, datagrams, task }
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Stops listening; answers all the lines that it has heard. Nobody listens from then on.
+    pub async fn close(mut self) -> Vec<String> {
+        self.task.shutdown().await;
+        self.lines()
     }
 
     /// The datagrams so far, in order.

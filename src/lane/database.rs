@@ -1,0 +1,212 @@
+//! What the SQLite files of a backend have in common: how one is made and told from any other
+//! file, what is wrong with one that is damaged, and how it leaves.
+//!
+//! A file is made when it is first written to. It is opened only by its owner, since what opens
+//! it may change it; the lock on the data directory sees to that. Every method blocks.
+
+use nix::sys::statvfs::statvfs;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+/// A SQLite file of ours, opened when it is needed.
+#[derive(Debug)]
+pub(super) struct Database {
+    file: PathBuf,
+    format: &'static Format,
+    synchronous: &'static str,
+    db: Option<Connection>,
+}
+
+/// What makes a file one of its sort.
+#[derive(Debug)]
+pub(super) struct Format {
+    /// Tells it from any other file.
+    pub(super) application_id: i64,
+    /// Tells it from those of other versions.
+    pub(super) version: i64,
+    /// The size of a page.
+    pub(super) page: u32,
+    /// The statements that make its tables.
+    pub(super) tables: &'static str,
+    /// What makes of the first version the second, of that the third, and so on.
+    pub(super) upgrades: &'static [&'static str],
+}
+
+/// What can be wrong with it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// SQLite said so.
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The file system said so.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// What is to be stored would take room that erasing needs.
+    #[error("the file system is nearly full")]
+    Full,
+    /// It is another sort of file, or one of another version.
+    #[error("this is no such file of this version")]
+    Foreign,
+}
+
+impl Error {
+    /// Whether the file itself is bad, so that waiting will not help.
+    pub(super) fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
+        match self {
+            // Without a code, a value is not what its column should hold; an unknown one is said
+            // of tables that are not there.
+            Self::Sqlite(error) => matches!(
+                error.sqlite_error_code(),
+                None | Some(DatabaseCorrupt | NotADatabase | Unknown)
+            ),
+            Self::Foreign => true,
+            Self::File(_) | Self::Full => false,
+        }
+    }
+}
+
+impl Database {
+    /// The database in that file; nothing is read or made yet.
+    pub(super) fn new(file: PathBuf, format: &'static Format, synchronous: &'static str) -> Self {
+        Self { file, format, synchronous, db: None }
+    }
+
+    /// Where it is.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether there is anything to read.
+    pub(super) fn exists(&self) -> bool {
+        self.db.is_some() || self.file.exists()
+    }
+
+    /// Changes what a commit waits for.
+    pub(super) fn set_synchronous(&mut self, synchronous: &'static str) {
+        if std::mem::replace(&mut self.synchronous, synchronous) != synchronous {
+            // It is opened anew when it is next needed.
+            self.db = None;
+        }
+    }
+
+    /// The connection; the file is made if it is not there.
+    pub(super) fn open(&mut self) -> Result<&mut Connection, Error> {
+        let db = match self.db.take() {
+            Some(db) => db,
+            None => connect(&self.file, self.format, self.synchronous)?,
+        };
+        Ok(self.db.insert(db))
+    }
+
+    /// Whether so much can be stored and erased again. A full file system would not let even
+    /// that happen, since the log of changes comes first and the file itself second.
+    pub(super) fn has_room(&mut self, size: u64) -> Result<bool, Error> {
+        let page = u64::from(self.format.page);
+        let free: u64 = self
+            .open()?
+            .pragma_query_value(None, "freelist_count", |row| row.get::<_, u32>(0))?
+            .into();
+        let disk = statvfs(&self.file).map_err(io::Error::from)?;
+        let room = disk.blocks_available() * disk.fragment_size() + free * page;
+        Ok(2 * size + RESERVE <= room)
+    }
+
+    /// Gives the disk back. For when nothing is stored any more.
+    pub(super) fn remove(&mut self) -> Result<(), Error> {
+        // Closing it moves the log into the file. Were the log to stay, it must not be applied
+        // to the next file.
+        self.db = None;
+        for part in ["-wal", "-shm", ""] {
+            match fs::remove_file(self.beside(part)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames a file that cannot be used; the next [`open`](Self::open) begins a new one.
+    pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
+        self.db = None;
+        let beside = |suffix: &str| self.beside(suffix);
+        let is_free = |n: &u32| !beside(&format!(".damaged-{n}")).exists();
+        let n = (1..=u32::MAX).find(is_free).unwrap_or(u32::MAX);
+        let aside = beside(&format!(".damaged-{n}"));
+        fs::rename(&self.file, &aside)?;
+        for log in ["-wal", "-shm"] {
+            // SQLite would apply a log that was left behind to the new file.
+            if beside(log).exists() {
+                fs::rename(beside(log), beside(&format!(".damaged-{n}{log}")))?;
+            }
+        }
+        Ok(aside)
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut path = self.file.clone().into_os_string();
+        path.push(suffix);
+        PathBuf::from(path)
+    }
+}
+
+fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection, Error> {
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let db = Connection::open(file)?;
+    db.busy_timeout(BUSY)?;
+    // First of all, since what follows would change a file that is not ours.
+    let version = version(&db, format)?;
+    db.pragma_update(None, "page_size", format.page)?;
+    db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    db.pragma_update(None, "synchronous", synchronous)?;
+    db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / format.page, |_| Ok(()))?;
+    let present = format.version;
+    let statements = match version {
+        0 => format!("{}; PRAGMA application_id = {}", format.tables, format.application_id),
+        old => {
+            let missing = usize::try_from(old).ok().and_then(|old| format.upgrades.get(old - 1..));
+            missing.unwrap_or(&[]).join("; ")
+        }
+    };
+    if version != present {
+        db.execute_batch(&format!(
+            "BEGIN; {statements}; PRAGMA user_version = {present}; COMMIT;"
+        ))?;
+    }
+    Ok(db)
+}
+
+/// The version that wrote a file of this format; 0 for one that is empty.
+fn version(db: &Connection, format: &Format) -> Result<i64, Error> {
+    let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    match (number("application_id")?, number("user_version")?) {
+        (id, version) if id == format.application_id && (1..=format.version).contains(&version) => {
+            Ok(version)
+        }
+        (0, 0) => {
+            let tables: u32 =
+                db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+            if tables == 0 { Ok(0) } else { Err(Error::Foreign) }
+        }
+        _ => Err(Error::Foreign),
+    }
+}
+
+/// What tells a body that is still as it was stored.
+pub(super) fn checksum(body: &[u8]) -> u32 {
+    let mut sum = flate2::Crc::new();
+    sum.update(body);
+    sum.sum()
+}
+
+/// When the log of changes goes into the file.
+const LOG_BYTES: u32 = 4 << 20;
+/// Left free, so that a full disk can be erased.
+const RESERVE: u64 = 2 << 20;
+/// For whoever looks at the file with a shell.
+const BUSY: Duration = Duration::from_secs(1);
