@@ -20,7 +20,6 @@
 
 mod aggregate;
 mod config;
-mod database;
 mod distinct;
 mod edges;
 mod front;
