@@ -15,6 +15,7 @@ pub use banner::{Started, banner};
 
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::ingest::Keys;
 use crate::lane::DeadLetters;
 use crate::net::HandedIn;
 use crate::notify::Notify;
@@ -22,6 +23,7 @@ use crate::plan::Plan;
 use crate::route::{Table, Tables};
 use admin::{Admin, Shown};
 use arc_swap::ArcSwap;
+use data_dir::DataDir;
 use lanes::Lanes;
 use listeners::Listeners;
 use std::collections::BTreeMap;
@@ -58,8 +60,10 @@ pub struct App {
     lanes: Lanes,
     listeners: Listeners,
     admin: Admin,
-    /// Held as soon as anything lives in the data directory.
-    lock: Option<data_dir::Lock>,
+    /// Ours as soon as anything lives in it.
+    data_dir: Arc<DataDir>,
+    /// Of requests that may be repeated; listeners come and go, these stay.
+    keys: Arc<Keys>,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
     notify: Notify,
@@ -90,6 +94,7 @@ impl App {
         let books = Arc::new(Books::default());
         let letters = DeadLetters::new(plan.data_dir.clone(), Arc::clone(&books), clock);
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
+        let data_dir = Arc::new(DataDir::new(plan.data_dir.clone()));
         let mut app = Self {
             admin: Admin::new(admin::state(
                 &books,
@@ -106,7 +111,8 @@ impl App {
             letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),
-            lock: None,
+            keys: keys(&data_dir, &plan, clock),
+            data_dir,
             shown,
             notify: given.notify,
             wish,
@@ -184,15 +190,15 @@ impl App {
             );
         }
         let rules = plan.rules()?;
-        if self.lock.is_none() {
-            self.lock = data_dir::lock(&plan)?;
+        let locked = self.data_dir.enter_for(&plan)?;
+        if locked {
             self.letters.find();
         }
         let world = lanes::World {
             books: &self.books,
             letters: &self.letters,
             data_dir: &plan.data_dir,
-            locked: self.lock.is_some(),
+            locked,
             clock: self.clock,
         };
         let table = self.tables.load_full();
@@ -216,10 +222,10 @@ impl App {
     }
 
     async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
-        let world =
-            listeners::World { books: &self.books, tables: &self.tables, clock: self.clock };
+        let Self { books, tables, keys, clock, listeners, .. } = self;
+        let world = listeners::World { books, tables, keys, clock: *clock };
         let deadline = Instant::now() + HANDOVER;
-        let admin = self.listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
+        let admin = listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
         if plan.admin != self.plan.admin {
             self.admin.listen(admin);
         }
@@ -255,6 +261,7 @@ impl App {
         let began = Instant::now();
         // Clients that do not finish must not use up the time that backends need.
         self.listeners.stop(began + grace / 2).await;
+        self.keys.close().await;
         self.tables.store(Arc::default());
         let lost = self.lanes.drain(began + grace).await;
         self.admin.stop();
@@ -262,6 +269,12 @@ impl App {
         tell(&self.books, &farewell);
         farewell
     }
+}
+
+/// The keys in a data directory, which is taken when there is one.
+fn keys(data_dir: &Arc<DataDir>, plan: &Plan, clock: Clock) -> Arc<Keys> {
+    let data_dir = Arc::clone(data_dir);
+    Keys::new(&plan.data_dir, Box::new(move || data_dir.enter()), clock)
 }
 
 fn tell(books: &Books, farewell: &Farewell) {

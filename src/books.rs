@@ -113,6 +113,8 @@ pub struct ListenerBook {
     pub kernel_dropped: Counter,
     /// Connections open now.
     pub connections: Gauge,
+    /// Keys of requests that are remembered.
+    pub keys: Gauge,
 }
 
 /// What became of the points handed to one backend.

@@ -18,12 +18,14 @@ mod door;
 mod grammar;
 mod http;
 mod intake;
+mod keys;
 mod opentsdb;
 mod statsd;
 mod stream;
 
-pub use config::{Ack, Config, Dialect, Limits, TimeWindow};
+pub use config::{Ack, Config, Dialect, Idempotency, Limits, TimeWindow};
 pub use grammar::parse_alone;
+pub use keys::{Admit, Keys, keys_file};
 
 use crate::books::ListenerBook;
 use crate::clock::Clock;
@@ -59,11 +61,12 @@ pub fn spawn(
     router: Router,
     book: Arc<ListenerBook>,
     clock: Clock,
+    keys: &Arc<Keys>,
 ) -> io::Result<Listener> {
     let (stop, end) = (CancellationToken::new(), CancellationToken::new());
     let listener = Listener { stop: stop.clone(), end: end.clone(), tasks: TaskTracker::new() };
     let tasks = listener.tasks.clone();
-    let context = Context::new(name, config, router, book, clock, stop, end, tasks);
+    let context = Context::new(name, config, router, book, clock, keys, stop, end, tasks);
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
         start(&context.for_worker(worker), bound)?;

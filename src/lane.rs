@@ -22,7 +22,6 @@
 mod aggregate;
 mod carried;
 mod config;
-mod database;
 mod distinct;
 mod edges;
 mod effort;

@@ -37,6 +37,7 @@ pub mod run;
 pub mod send;
 
 pub mod clock;
+mod database;
 pub mod log;
 pub mod log_limit;
 pub mod mistake;

@@ -30,6 +30,14 @@ impl Protocol {
     /// Every protocol, in the order of the documentation.
     pub const ALL: [Self; 4] = [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb];
 
+    /// Whether HTTP is spoken, and so requests come that can be answered and repeated.
+    pub const fn is_http(self) -> bool {
+        match self {
+            Self::Statsd => false,
+            Self::Opentsdb | Self::Http | Self::Influxdb => true,
+        }
+    }
+
     /// The word used in configurations and labels.
     pub const fn name(self) -> &'static str {
         match self {

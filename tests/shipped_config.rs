@@ -54,6 +54,7 @@ fn a_shown_default_is_the_default() {
     assert_eq!(statsd_listener.receive_buffer, Some(Size::mib(4)));
     let tsdb = shown.listeners["tsdb"].as_ref().unwrap();
     assert_eq!((tsdb.strict, tsdb.ack), (false, ingest::Ack::default()));
+    assert_eq!(tsdb.idempotency, Some(ingest::Idempotency::default()));
     assert_eq!(without_idle(tsdb).idle(), Duration::from_secs(300));
 
     let Backend { lane, kind } = backend_of(&shown, "influx");
@@ -110,6 +111,7 @@ fn every_option_is_shown() {
         ("admin", fields_of::<admin::Config>()),
         ("listener", fields_of::<ingest::Config>()),
         ("limits", fields_of::<ingest::Limits>()),
+        ("idempotency", fields_of::<ingest::Idempotency>()),
         ("time_window", fields_of::<ingest::TimeWindow>()),
         ("lane", fields_of::<lane::Config>()),
         ("expire", fields_of::<lane::Expire>()),

@@ -16,6 +16,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("units", ""),
     ("clock", ""),
     ("books", ""),
+    ("database", ""),
     ("log", ""),
     ("log_limit", ""),
     ("mistake", ""),
@@ -27,10 +28,10 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store units waybill"),
-    ("lane", "backend books clock log_limit origin units waybill"),
+    ("lane", "backend books clock database log_limit origin units waybill"),
     ("route", "books clock lane mistake origin pattern waybill"),
     ("net", "units"),
-    ("ingest", "books clock log_limit net origin route units"),
+    ("ingest", "books clock database log_limit net origin route units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("admin", "books clock store telemetry when"),

@@ -44,6 +44,8 @@ pub struct Listener {
     pub noticed: Counts,
     pub kernel_dropped: u64,
     pub connections: u64,
+    /// Keys of requests that are remembered.
+    pub keys: u64,
     /// Whether the equation holds.
     pub balanced: bool,
 }
@@ -122,6 +124,7 @@ impl Listener {
             noticed: counts(&book.noticed),
             kernel_dropped: book.kernel_dropped.get(),
             connections: book.connections.get(),
+            keys: book.keys.get(),
             balanced: false,
         };
         listener.balanced =

@@ -5,18 +5,68 @@
 
 use crate::backend;
 use crate::config::Backend;
+use crate::ingest::keys_file;
 use crate::lane::{Settings, letters_dir, letters_file, spool_file};
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use tracing::{info, warn};
+
+/// The data directory, which is ours from when something in it is first needed.
+#[derive(Debug)]
+pub(super) struct DataDir {
+    path: PathBuf,
+    lock: Mutex<Option<Lock>>,
+}
+
+impl DataDir {
+    /// Nothing is taken yet.
+    pub(super) const fn new(path: PathBuf) -> Self {
+        Self { path, lock: Mutex::new(None) }
+    }
+
+    /// Takes it, unless it is ours already.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says who has it, or why it cannot be used.
+    pub(super) fn enter(&self) -> Result<(), String> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_none() {
+            *lock = Some(Lock::take(&self.path)?);
+        }
+        Ok(())
+    }
+
+    /// Takes it if the plan needs it, or could do with it: without it, windows are not remembered,
+    /// which is no reason not to start. Answers whether it is ours.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Self::enter), where the plan needs it.
+    pub(super) fn enter_for(&self, plan: &Plan) -> Result<bool, String> {
+        if is_used(plan) {
+            self.enter()?;
+        } else if plan.backends.iter().any(aggregates)
+            && let Err(problem) = self.enter()
+        {
+            warn!("windows and gauges will begin anew at the next restart: {problem}");
+        }
+        Ok(self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some())
+    }
+}
+
+fn aggregates((name, backend): (&String, &Backend)) -> bool {
+    Settings::new(name, backend.kind.kind(), &backend.lane).aggregate
+}
 
 /// A data directory that is ours until this is dropped.
 #[derive(Debug)]
-pub(super) struct Lock {
+struct Lock {
     _file: Flock<File>,
 }
 
@@ -26,7 +76,7 @@ impl Lock {
     /// # Errors
     ///
     /// A sentence that says who has it, or why it cannot be used.
-    pub(super) fn take(data_dir: &Path) -> Result<Self, String> {
+    fn take(data_dir: &Path) -> Result<Self, String> {
         let problem = |error: std::io::Error| {
             let dir = data_dir.display();
             format!("the data directory {dir} cannot be used: {error}; `data_dir` sets another one")
@@ -58,29 +108,13 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
     writeln!(file, "pid {}, started {now}", std::process::id())
 }
 
-/// Takes the directory if the plan needs it, or could do with it: without it, windows are not
-/// remembered, which is no reason not to start.
-pub(super) fn lock(plan: &Plan) -> Result<Option<Lock>, String> {
-    if is_used(plan) {
-        return Lock::take(&plan.data_dir).map(Some);
+/// Whether anything of the plan lives in the data directory, or dead letters do. Keys of requests
+/// do not until the first one comes.
+fn is_used(plan: &Plan) -> bool {
+    let takes_keys = plan.listeners.values().any(|listener| listener.protocol.is_http());
+    if takes_keys && keys_file(&plan.data_dir).exists() {
+        return true;
     }
-    let aggregates = |(name, backend): (&String, &Backend)| {
-        Settings::new(name, backend.kind.kind(), &backend.lane).aggregate
-    };
-    if !plan.backends.iter().any(aggregates) {
-        return Ok(None);
-    }
-    match Lock::take(&plan.data_dir) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(problem) => {
-            warn!("windows and gauges will begin anew at the next restart: {problem}");
-            Ok(None)
-        }
-    }
-}
-
-/// Whether anything of the plan lives in the data directory, or dead letters do.
-pub(super) fn is_used(plan: &Plan) -> bool {
     let uses = |(name, backend): (&String, &Backend)| {
         matches!(backend.kind, backend::Config::Store(_))
             || disk_size(name, backend) > 0

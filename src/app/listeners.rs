@@ -2,7 +2,7 @@
 
 use crate::books::Books;
 use crate::clock::Clock;
-use crate::ingest::{self, Listener};
+use crate::ingest::{self, Keys, Listener};
 use crate::net::{Bound, HandedIn, Sockets, Wanted};
 use crate::origin::Origin;
 use crate::plan::Plan;
@@ -78,7 +78,7 @@ impl Listeners {
         let origin = Origin { listener: name.into(), protocol: config.protocol };
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
-        match ingest::spawn(name, config, bound, router, book, world.clock) {
+        match ingest::spawn(name, config, bound, router, book, world.clock, world.keys) {
             Ok(listener) => {
                 self.running.insert(name.to_owned(), listener);
                 self.addresses.insert(name.to_owned(), addresses);
@@ -127,6 +127,7 @@ fn wanted(plan: &Plan) -> Result<Vec<Wanted>, String> {
 pub(super) struct World<'a> {
     pub(super) books: &'a Books,
     pub(super) tables: &'a Tables,
+    pub(super) keys: &'a Arc<Keys>,
     pub(super) clock: Clock,
 }
 

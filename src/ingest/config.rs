@@ -28,6 +28,8 @@ pub struct Config {
     pub strict: bool,
     /// Refuse points whose time is too far from now.
     pub time_window: Option<TimeWindow>,
+    /// HTTP: how long the keys of requests are remembered, and how many.
+    pub idempotency: Option<Idempotency>,
     /// When HTTP requests are answered.
     #[serde(default)]
     pub ack: Ack,
@@ -93,6 +95,22 @@ pub struct TimeWindow {
     pub future: Option<Span>,
 }
 
+/// For how long, and of how many requests, the header `Idempotency-Key` is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Idempotency {
+    /// A request that comes again within it is not counted again.
+    pub window: Span,
+    /// The oldest make room; an answer of several KiB counts as so many more.
+    pub max_keys: u64,
+}
+
+impl Default for Idempotency {
+    fn default() -> Self {
+        Self { window: Span::secs(86_400), max_keys: 1_000_000 }
+    }
+}
+
 /// When a request is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +121,11 @@ pub enum Ack {
 }
 
 impl Config {
+    /// How long keys of requests are remembered, and how many.
+    pub fn idempotency(&self) -> Idempotency {
+        self.idempotency.unwrap_or_default()
+    }
+
     /// How long a connection may be silent. Collectors of OpenTSDB keep one open for good and,
     /// with nothing to tell, say a word only once a minute, so theirs may be silent for longer.
     pub fn idle(&self) -> Duration {

@@ -3,6 +3,7 @@
 use super::Config;
 use super::bodies::Bodies;
 use super::grammar::Grammar;
+use super::keys::{Keyring, Keys};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
@@ -35,6 +36,8 @@ pub(super) struct Context {
     pub(super) stop: CancellationToken,
     /// One permit for each connection.
     pub(super) connections: Arc<Semaphore>,
+    /// Requests that may come again.
+    pub(super) keys: Keyring,
     /// What requests' bodies share.
     pub(super) bodies: Bodies,
     /// Cancelled when it is to end at once.
@@ -52,6 +55,7 @@ impl Context {
         router: Router,
         book: Arc<ListenerBook>,
         clock: Clock,
+        keys: &Arc<Keys>,
         stop: CancellationToken,
         end: CancellationToken,
         tasks: TaskTracker,
@@ -59,8 +63,9 @@ impl Context {
         let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
         let bodies = Bodies::new(config.limits.body.bytes());
         let grammar = Arc::new(Grammar::new(config));
+        let listener: Arc<str> = name.into();
+        let keys = keys.of(Arc::clone(&listener), config, Arc::clone(&book));
         let (config, log) = (Arc::new(config.clone()), Arc::default());
-        let listener = name.into();
         Self {
             listener,
             config,
@@ -69,6 +74,7 @@ impl Context {
             clock,
             stop,
             connections,
+            keys,
             bodies,
             end,
             tasks,

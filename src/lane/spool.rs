@@ -9,8 +9,8 @@
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.
 
 use super::Durability;
-use super::database::{self, Database, Format, checksum};
 use super::line::{Load, Record};
+use crate::database::{self, Database, Format, checksum};
 use crate::waybill::Waybill;
 use protocols::UnixNanos;
 use rusqlite::{OptionalExtension, params};

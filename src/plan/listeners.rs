@@ -79,6 +79,9 @@ fn limits(key: &str, listener: &Config, findings: &mut Findings) {
     positive("limits.header", !limits.header.0.is_zero());
     positive("limits.request", !limits.request.0.is_zero());
     positive("limits.tags", limits.tags > 0);
+    let idempotency = listener.idempotency();
+    positive("idempotency.window", !idempotency.window.0.is_zero());
+    positive("idempotency.max_keys", idempotency.max_keys > 0);
     positive("sockets", listener.sockets != Some(0));
     positive("receive_buffer", listener.receive_buffer.is_none_or(|size| size.0 > 0));
 }
@@ -95,6 +98,10 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("sockets", Protocol::Statsd, listener.sockets.is_some());
     only_for("receive_buffer", Protocol::Statsd, listener.receive_buffer.is_some());
     only_for("strict", Protocol::Opentsdb, listener.strict);
+    if listener.idempotency.is_some() && !listener.protocol.is_http() {
+        let message = "`idempotency` is for protocols that speak HTTP: opentsdb, http, influxdb";
+        findings.wrong(format!("{key}.idempotency"), message);
+    }
     if listener.dialects.as_ref().is_some_and(Vec::is_empty) {
         findings.odd(format!("{key}.dialects"), "the list is empty, so no tags are understood");
     }
@@ -151,12 +158,20 @@ mod tests {
         for (keys, says) in [
             ("limits.line = '0B'", &["limits.line: it must be more than zero"][..]),
             ("limits = { idle = '0s', tags = 0 }", &["limits.idle", "limits.tags"]),
+            (
+                "idempotency = { window = '0s', max_keys = 0 }",
+                &["idempotency.window: it must", "idempotency.max_keys: it must"],
+            ),
             ("strict = true", &["`strict` is for protocol = \"opentsdb\""]),
             ("sockets = 2", &["`sockets` is for protocol = \"statsd\""]),
             ("dialects = ['graphite']", &["`dialects` is for protocol = \"statsd\""]),
         ] {
             refused(&listener(&format!("{http}{keys}")), says);
         }
+        refused(
+            &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\nidempotency = { window = '1h' }"),
+            &["idempotency: `idempotency` is for protocols that speak HTTP"],
+        );
         warned(
             &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\ndialects = []"),
             &["no tags are understood"],

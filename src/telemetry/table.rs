@@ -40,6 +40,11 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("pointsman_connections", "Connections open now.", |view| {
         view.listeners(|book| float(book.connections.get()))
     }),
+    gauge(
+        "pointsman_idempotency_keys",
+        "Keys of HTTP requests that are remembered, so that a repeated one counts once.",
+        |view| view.listeners(|book| float(book.keys.get())),
+    ),
     counter("pointsman_routed_points_total", "Points that a route took.", View::routes),
     counter(
         "pointsman_handed_points_total",
@@ -123,8 +128,11 @@ pub(super) const METRICS: &[Metric] = &[
         "pointsman_noticed_total",
         "Things noticed on the way that cost no point, by kind.",
         |view| {
-            let mut noticed =
-                view.listener_reasons("kind", |book| &book.noticed, ["unknown_field"]);
+            let mut noticed = view.listener_reasons(
+                "kind",
+                |book| &book.noticed,
+                ["unknown_field", "repeated_request"],
+            );
             noticed.extend(view.backend_reasons(
                 "kind",
                 |book| &book.noticed,

@@ -46,7 +46,9 @@ impl Refusal {
         });
         let headers = response.headers_mut();
         match self.status {
-            503 => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS))),
+            503 | 409 => {
+                drop(headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS)))
+            }
             408 => drop(headers.insert(CONNECTION, HeaderValue::from_static("close"))),
             _ => {}
         }
@@ -54,14 +56,41 @@ impl Refusal {
     }
 }
 
+/// A request that was worked on, now or before.
+#[derive(Debug)]
+pub(super) struct Taken {
+    answer: Answer,
+    is_repeated: bool,
+}
+
+impl Taken {
+    /// Its points were taken just now.
+    pub(super) const fn now(answer: Answer) -> Self {
+        Self { answer, is_repeated: false }
+    }
+
+    /// It is one that was answered before.
+    pub(super) const fn again(answer: Answer) -> Self {
+        Self { answer, is_repeated: true }
+    }
+
+    fn respond(self) -> Response {
+        let mut response = respond(self.answer);
+        if self.is_repeated {
+            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        response
+    }
+}
+
 /// Answers a request whose points were taken, or refuses it.
 pub(super) fn reply(
-    taken: Result<Answer, Refusal>,
+    taken: Result<Taken, Refusal>,
     web: &Web,
     example: &[u8],
     peer: Option<&Peer>,
 ) -> Response {
-    taken.map_or_else(|refusal| refusal.answer(web, example, peer), respond)
+    taken.map_or_else(|refusal| refusal.answer(web, example, peer), Taken::respond)
 }
 
 /// Puts an answer of the protocols into HTTP.
@@ -81,6 +110,9 @@ pub(super) fn count(refusals: &Refusals<'_>, web: &Context, peer: Option<&Peer>)
         web.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
     }
 }
+
+/// Marks an answer that was given before.
+const REPLAYED: &str = "idempotency-replayed";
 
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 

@@ -5,7 +5,7 @@
 //! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
-use super::answer::{Refusal, Web, reply};
+use super::answer::{Refusal, Taken, Web, reply};
 use super::taking::take;
 use super::{body, query};
 use crate::ingest::bodies::Whole;
@@ -17,7 +17,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocols::influxdb::{Precision, Report, parse_body};
-use protocols::json::Answer;
 use serde_json::{Value, json};
 
 pub(super) fn routes() -> Router<Web> {
@@ -43,7 +42,7 @@ async fn write(State(web): State<Web>, request: Request) -> Response {
     reply(taken, &web, b"", peer.as_ref())
 }
 
-async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {
     let precision = precision(request.uri())?;
     let parse = |body: &[u8], intake: &mut Intake| {
         let options = web.grammar.read_options(web.times(), precision);

@@ -4,7 +4,7 @@
 //! lists of metrics and aggregators are empty. `/api/metadata/put` is taken and forgotten:
 //! senders that post it expect 204 and otherwise try for ever.
 
-use super::answer::{Refusal, Web, count, reply, respond};
+use super::answer::{Refusal, Taken, Web, count, reply, respond};
 use super::query;
 use super::taking::take;
 use crate::ingest::intake::{Intake, Who};
@@ -49,7 +49,7 @@ async fn put(State(web): State<Web>, request: Request) -> Response {
     reply(taken, &web, b"", peer.as_ref())
 }
 
-async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Answer, Refusal> {
+async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {
     let flags = Flags::of(request.uri().query().unwrap_or(""));
     let parse = |body: &[u8], intake: &mut Intake| Ok(parse_put(body, &flags, intake, peer));
     take(request, web, parse).await

@@ -3,7 +3,7 @@
 //! A JSON body may call itself JSON, text, a form (what `curl -d` says by default) or nothing;
 //! JSON lines have to say so, because one line of them is JSON as well.
 
-use super::answer::{Refusal, Web, count, reply};
+use super::answer::{Refusal, Taken, Web, count, reply};
 use super::query;
 use super::taking::take;
 use crate::ingest::intake::{Intake, Who};
@@ -41,7 +41,7 @@ async fn take_points(
     details: bool,
     web: &Web,
     peer: Option<&Peer>,
-) -> Result<Answer, Refusal> {
+) -> Result<Taken, Refusal> {
     let form = form(request.headers())?;
     let parse = |body: &[u8], intake: &mut Intake| {
         let parsed = match form {
@@ -68,7 +68,7 @@ async fn take_point(
     uri: &Uri,
     web: &Web,
     peer: Option<&Peer>,
-) -> Result<Answer, Refusal> {
+) -> Result<Taken, Refusal> {
     let not_utf8 = || Refusal::new(400, "invalid_utf8", "the path or the query is not UTF-8");
     let text = uri.query().unwrap_or("");
     let series = uri.path().strip_prefix("/v1/point/").and_then(query::decode_path);

@@ -1,31 +1,60 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► parsed ─► handed to the lanes ─► answered
+//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
+//!                                                                      ─► remembered ─► answered
 //! ```
 
-use super::answer::{Refusal, Web};
+use super::answer::{Refusal, Taken, Web};
 use super::body;
+use super::repeat::{Keyed, Turn};
 use crate::ingest::intake::Intake;
 use axum::extract::Request;
 use protocols::json::Answer;
 
 /// Reads the body, lets `parse` fill the batch from it and say what to answer, and hands the
-/// batch over. A request that is refused on the way has left nothing behind.
+/// batch over. A request that is refused on the way has left nothing behind. One that has a key
+/// and came before is answered as it was then.
 pub(super) async fn take(
     request: Request,
     web: &Web,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
-) -> Result<Answer, Refusal> {
+) -> Result<Taken, Refusal> {
+    let keyed = Keyed::of(&request, web)?;
     let mut intake = web.intake();
-    if intake.refusing() {
+    // One that came before is answered even now, and whether it did shows only with its body.
+    if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
     }
     let body = body::read(request, web).await?;
-    let digest = || {
-        let answer = parse(&body, &mut intake)?;
-        intake.submit();
-        Ok(answer)
+    let Some(keyed) = keyed else {
+        let digest = || work(&body, &mut intake, parse, |_| ());
+        return web.bodies.digest(body.len(), digest).await.map(Taken::now);
     };
-    web.bodies.digest(body.len(), digest).await
+    let (mut claim, fingerprint) = match keyed.claim(&body, web).await? {
+        Turn::Again(answer) => return Ok(Taken::again(answer)),
+        Turn::First(..) if intake.refusing() => return Err(Refusal::overloaded()),
+        Turn::First(claim, fingerprint) => (claim, fingerprint),
+    };
+    let keep = |answer: &Answer| claim.kept(fingerprint, answer.clone());
+    let digest = || work(&body, &mut intake, parse, keep);
+    let answer = web.bodies.digest(body.len(), digest).await?;
+    claim.record().await;
+    Ok(Taken::now(answer))
+}
+
+/// Parses and hands over, and calls `keep` in the same breath if anything is kept, or all is well:
+/// nobody who goes away can come in between.
+fn work(
+    body: &[u8],
+    intake: &mut Intake,
+    parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
+    keep: impl FnOnce(&Answer),
+) -> Result<Answer, Refusal> {
+    let answer = parse(body, intake)?;
+    if !intake.batch.is_empty() || answer.status < 300 {
+        keep(&answer);
+    }
+    intake.submit();
+    Ok(answer)
 }

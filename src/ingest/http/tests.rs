@@ -194,6 +194,58 @@ async fn requests_that_are_refused_as_a_whole() {
     assert_eq!(rig.finish().await, Vec::<String>::new());
 }
 
+/// One that came before is answered while nothing new is taken, and one that was not taken then
+/// is taken later.
+#[tokio::test]
+async fn keys_hold_also_while_a_queue_is_full() {
+    let rig = start(json!({}));
+    let [old, new] = ["old", "new"].map(|key| format!("Idempotency-Key: {key}\r\n"));
+    assert_eq!(ask(&rig, "POST /v1/points", &old, ONE).await.status, 204);
+    rig.set_refusing(true);
+    let again = ask(&rig, "POST /v1/points", &old, ONE).await;
+    assert_eq!(again.status, 204);
+    assert!(again.head.contains("idempotency-replayed: true"), "{}", again.head);
+    assert_eq!(ask(&rig, "POST /v1/points", &new, ONE).await.status, 503);
+    rig.set_refusing(false);
+    assert_eq!(ask(&rig, "POST /v1/points", &new, &gzip(ONE)).await.status, 400);
+    let new_in_gzip = format!("{GZIP}{new}");
+    assert_eq!(ask(&rig, "POST /v1/points", &new_in_gzip, &gzip(ONE)).await.status, 204);
+    assert_eq!(ask(&rig, "POST /v1/points", &new, ONE).await.status, 204, "the same, decompressed");
+    assert_eq!(rig.book.noticed.counts(), [("repeated_request", 2)]);
+    assert_eq!(rig.finish().await.len(), 2);
+}
+
+/// The connection breaks while the answer is on its way to the disk: the points are counted, so
+/// the request is known.
+#[tokio::test]
+async fn who_goes_away_and_asks_again_is_known() {
+    let rig = start(json!({}));
+    let key = "Idempotency-Key: k\r\n";
+    let body = String::from_utf8(ONE.to_vec()).unwrap();
+    let request =
+        format!("POST /v1/points HTTP/1.1\r\nContent-Length: {}\r\n{key}\r\n{body}", body.len());
+    let mut stream = rig.connect().await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    rig.until(|book| book.received.get() == 1).await;
+    drop(stream);
+    let again = ask(&rig, "POST /v1/points", key, ONE).await;
+    assert!(again.head.contains("idempotency-replayed: true"), "{}", again.head);
+    assert_eq!(rig.finish().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_twin_that_takes_too_long_is_409() {
+    let rig = start(json!({ "limits": { "request": "50ms" } }));
+    let ring = rig.ring();
+    let first = ring.claim("k", tokio::time::Instant::now()).await;
+    let busy = ask(&rig, "POST /v1/points", "Idempotency-Key: k\r\n", ONE).await;
+    assert_eq!(busy.status, 409);
+    assert!(busy.head.contains("retry-after: 1"), "{}", busy.head);
+    assert_eq!(rig.rejected(), [("key_in_use", 1)]);
+    drop(first);
+    assert_eq!(ask(&rig, "POST /v1/points", "Idempotency-Key: k\r\n", ONE).await.status, 204);
+}
+
 #[tokio::test]
 async fn a_full_queue_answers_503_before_anything_is_kept() {
     let rig = start(json!({}));

@@ -3,7 +3,8 @@
 use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
-use crate::ingest::{Config, Listener, spawn};
+use crate::ingest::keys::Keyring;
+use crate::ingest::{Config, Keys, Listener, spawn};
 use crate::lane::{self, Lane, Running, Settings, WhenFull};
 use crate::net::Sockets;
 use crate::origin::Origin;
@@ -25,6 +26,7 @@ pub(crate) struct Rig {
     pub(crate) listener: Option<Listener>,
     pub(crate) sockets: Sockets,
     pub(crate) router: Router,
+    pub(crate) keys: Arc<Keys>,
     backend: Backend,
 }
 
@@ -35,6 +37,14 @@ pub(crate) fn config(protocol: &str, bind: &str, more: Value) -> Config {
         section[key] = value.clone();
     }
     serde_json::from_value(section).expect("a section")
+}
+
+/// A place for keys that is made when the first one comes, and goes at the end.
+pub(crate) fn keys(clock: Clock) -> Arc<Keys> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    let admit = move || dir.path().is_dir().then_some(()).ok_or_else(|| "gone".to_owned());
+    Keys::new(&path, Box::new(admit), clock)
 }
 
 impl Rig {
@@ -48,9 +58,16 @@ impl Rig {
         let backend = Backend::new(clock);
         let origin = Origin { listener: "under_test".into(), protocol: config.protocol };
         let router = Router::new(backend.tables.clone(), origin, Arc::clone(&book), clock);
-        let listener =
-            spawn("under_test", &config, bound, router.clone(), Arc::clone(&book), clock).unwrap();
-        Self { addresses, book, listener: Some(listener), sockets, router, backend }
+        let keys = keys(clock);
+        let (to, counting) = (router.clone(), Arc::clone(&book));
+        let listener = spawn("under_test", &config, bound, to, counting, clock, &keys).unwrap();
+        Self { addresses, book, listener: Some(listener), sockets, router, keys, backend }
+    }
+
+    /// The listener's keys, as its tasks have them.
+    pub(crate) fn ring(&self) -> Keyring {
+        let config = config("http", "tcp://127.0.0.1:0", json!({}));
+        self.keys.of("under_test".into(), &config, Arc::clone(&self.book))
     }
 
     /// From now on the backend is full and wants points refused, or not.

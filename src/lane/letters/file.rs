@@ -5,13 +5,13 @@
 //! what was stored is told as missing; its letter can still be looked at and purged.
 
 use super::letter::{Draft, Heading, Letter, Place, Selection};
-use crate::lane::database::{Database, Format, checksum};
+use crate::database::{Database, Format, checksum};
 use bytes::Bytes;
 use protocols::UnixNanos;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params, params_from_iter};
 use std::path::{Path, PathBuf};
 
-pub(super) use crate::lane::database::Error;
+pub(super) use crate::database::Error;
 
 /// The file, and how much is in it.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What the SQLite files of a backend have in common: how one is made and told from any other
+//! What our SQLite files in the data directory have in common: how one is made and told from any other
 //! file, what is wrong with one that is damaged, and how it leaves.
 //!
 //! A file is made when it is first written to. It is opened only by its owner, since what opens
@@ -12,7 +12,7 @@ use std::{fs, io};
 
 /// A SQLite file of ours, opened when it is needed.
 #[derive(Debug)]
-pub(super) struct Database {
+pub(crate) struct Database {
     file: PathBuf,
     format: &'static Format,
     synchronous: &'static str,
@@ -21,22 +21,22 @@ pub(super) struct Database {
 
 /// What makes a file one of its sort.
 #[derive(Debug)]
-pub(super) struct Format {
+pub(crate) struct Format {
     /// Tells it from any other file.
-    pub(super) application_id: i64,
+    pub(crate) application_id: i64,
     /// Tells it from those of other versions.
-    pub(super) version: i64,
+    pub(crate) version: i64,
     /// The size of a page.
-    pub(super) page: u32,
+    pub(crate) page: u32,
     /// The statements that make its tables.
-    pub(super) tables: &'static str,
+    pub(crate) tables: &'static str,
     /// Earlier versions, each with the statements that make this one of it.
-    pub(super) upgrades: &'static [(i64, &'static str)],
+    pub(crate) upgrades: &'static [(i64, &'static str)],
 }
 
 /// What can be wrong with it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// SQLite said so.
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -53,7 +53,7 @@ pub(super) enum Error {
 
 impl Error {
     /// Whether the file itself is bad, so that waiting will not help.
-    pub(super) fn is_damage(&self) -> bool {
+    pub(crate) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
         match self {
             // Without a code, a value is not what its column should hold; an unknown one is said
@@ -70,22 +70,22 @@ impl Error {
 
 impl Database {
     /// The database in that file; nothing is read or made yet.
-    pub(super) fn new(file: PathBuf, format: &'static Format, synchronous: &'static str) -> Self {
+    pub(crate) fn new(file: PathBuf, format: &'static Format, synchronous: &'static str) -> Self {
         Self { file, format, synchronous, db: None }
     }
 
     /// Where it is.
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
     /// Whether there is anything to read.
-    pub(super) fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.db.is_some() || self.file.exists()
     }
 
     /// Changes what a commit waits for.
-    pub(super) fn set_synchronous(&mut self, synchronous: &'static str) {
+    pub(crate) fn set_synchronous(&mut self, synchronous: &'static str) {
         if std::mem::replace(&mut self.synchronous, synchronous) != synchronous {
             // It is opened anew when it is next needed.
             self.db = None;
@@ -93,7 +93,7 @@ impl Database {
     }
 
     /// The connection; the file is made if it is not there.
-    pub(super) fn open(&mut self) -> Result<&mut Connection, Error> {
+    pub(crate) fn open(&mut self) -> Result<&mut Connection, Error> {
         let db = match self.db.take() {
             Some(db) => db,
             None => connect(&self.file, self.format, self.synchronous)?,
@@ -101,9 +101,14 @@ impl Database {
         Ok(self.db.insert(db))
     }
 
+    /// Closes it until it is needed again, which moves the log of changes into the file.
+    pub(crate) fn close(&mut self) {
+        self.db = None;
+    }
+
     /// Whether so much can be stored and erased again. A full file system would not let even
     /// that happen, since the log of changes comes first and the file itself second.
-    pub(super) fn has_room(&mut self, size: u64) -> Result<bool, Error> {
+    pub(crate) fn has_room(&mut self, size: u64) -> Result<bool, Error> {
         let page = u64::from(self.format.page);
         let free: u64 = self
             .open()?
@@ -115,7 +120,7 @@ impl Database {
     }
 
     /// Gives the disk back. For when nothing is stored any more.
-    pub(super) fn remove(&mut self) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self) -> Result<(), Error> {
         // Closing it moves the log into the file. Were the log to stay, it must not be applied
         // to the next file.
         self.db = None;
@@ -129,7 +134,7 @@ impl Database {
     }
 
     /// Renames a file that cannot be used; the next [`open`](Self::open) begins a new one.
-    pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
+    pub(crate) fn set_aside(&mut self) -> Result<PathBuf, Error> {
         self.db = None;
         let beside = |suffix: &str| self.beside(suffix);
         let is_free = |n: &u32| !beside(&format!(".damaged-{n}")).exists();
@@ -195,7 +200,7 @@ fn statements(db: &Connection, format: &Format) -> Result<Option<&'static str>, 
 }
 
 /// What tells a body that is still as it was stored.
-pub(super) fn checksum(body: &[u8]) -> u32 {
+pub(crate) fn checksum(body: &[u8]) -> u32 {
     let mut sum = flate2::Crc::new();
     sum.update(body);
     sum.sum()
