@@ -98,12 +98,17 @@ pub(super) enum Claimed {
 }
 
 impl Keyring {
-    /// Claims a key; while another request has it, waits for its answer until the deadline.
-    pub(super) async fn claim(&self, key: &str, deadline: Instant) -> Claimed {
+    /// Claims a key for a request; while another request has it, waits for its answer until the deadline.
+    pub(super) async fn claim(
+        &self,
+        key: &str,
+        fingerprint: Fingerprint,
+        deadline: Instant,
+    ) -> Claimed {
         let name = Name { listener: Arc::clone(&self.owner.listener), key: key.into() };
         loop {
             match self.keys.claims.enter(&name) {
-                Entered::First(place) => return self.look_up(name, place).await,
+                Entered::First(place) => return self.look_up(name, fingerprint, place).await,
                 Entered::Behind(mut told) => {
                     let told = timeout_at(deadline, told.wait_for(Option::is_some));
                     match told.await.map(|told| told.ok().and_then(|told| told.clone())) {
@@ -117,7 +122,7 @@ impl Keyring {
         }
     }
 
-    async fn look_up(&self, name: Name, place: Place) -> Claimed {
+    async fn look_up(&self, name: Name, fingerprint: Fingerprint, place: Place) -> Claimed {
         match self.keys.desk.find(&name, &self.owner).await {
             Some(remembered) => {
                 place.tell(&remembered);
@@ -125,7 +130,7 @@ impl Keyring {
             }
             None => {
                 let ring = self.clone();
-                Claimed::Mine(Claim { ring, open: Some((name, place)), kept: None })
+                Claimed::Mine(Claim { ring, fingerprint, open: Some((name, place)), kept: None })
             }
         }
     }
@@ -135,18 +140,21 @@ impl Keyring {
 /// was kept: then its answer is remembered even though nobody may be there any more to hear it.
 pub(super) struct Claim {
     ring: Keyring,
+    fingerprint: Fingerprint,
     open: Option<(Name, Place)>,
-    kept: Option<Remembered>,
+    kept: Option<Answer>,
 }
 
 impl Claim {
-    /// Something of the request was kept, and this is what to answer when it comes again.
-    pub(super) fn kept(&mut self, fingerprint: Fingerprint, answer: Answer) {
-        self.kept = Some(Remembered { fingerprint, answer });
+    /// Something of the request was kept; as it stands, this is its answer.
+    pub(super) fn kept(&mut self, answer: &Answer) {
+        self.kept = Some(answer.clone());
     }
 
-    /// Waits until what was kept is on disk, or the disk has failed.
-    pub(super) async fn record(mut self) {
+    /// The request is answered so. If something was kept, waits until that is on disk, or the disk
+    /// has failed.
+    pub(super) async fn record(mut self, answer: Answer) {
+        self.kept = self.kept.take().map(|_| answer);
         if let Some(done) = self.hand_over() {
             // It is dropped only when the gateway ends.
             let _ = done.await;
@@ -157,7 +165,9 @@ impl Claim {
         let ((name, place), kept) = (self.open.take()?, self.kept.take()?);
         let Keyring { keys, owner } = &self.ring;
         let expires = UnixNanos(keys.clock.now().0.saturating_add(nanos(owner.window)));
-        let entry = Entry { name, owner: Arc::clone(owner), remembered: Arc::new(kept), expires };
+        let remembered = Remembered { fingerprint: self.fingerprint, answer: kept };
+        let (owner, remembered) = (Arc::clone(owner), Arc::new(remembered));
+        let entry = Entry { name, owner, remembered, expires };
         let (done, recorded) = oneshot::channel();
         keys.desk.keep(Keep { entry, place, done });
         Some(recorded)

@@ -1,6 +1,7 @@
 //! Answers, and refusals that are counted as they are answered.
 
 use crate::ingest::intake::{Context, Who};
+use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
 use axum::body::Body;
@@ -37,13 +38,18 @@ impl Refusal {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
     }
 
+    /// What is said of it in the listener's protocol.
+    fn said(&self, web: &Web) -> Answer {
+        match web.config.protocol {
+            Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
+            _ => Answer::error(self.status, &self.message, None),
+        }
+    }
+
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
-        let mut response = respond(match web.config.protocol {
-            Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
-            _ => Answer::error(self.status, &self.message, None),
-        });
+        let mut response = respond(self.said(web));
         let headers = response.headers_mut();
         match self.status {
             503 | 409 => {
@@ -56,26 +62,36 @@ impl Refusal {
     }
 }
 
-/// A request that was worked on, now or before.
-#[derive(Debug)]
+/// A request whose body was read, and what came of it, now or before.
 pub(super) struct Taken {
-    answer: Answer,
+    pub(super) outcome: Result<Answer, Refusal>,
+    /// To be remembered by, once it is certain what is answered.
+    claim: Option<Claim>,
     is_repeated: bool,
 }
 
 impl Taken {
-    /// Its points were taken just now.
-    pub(super) const fn now(answer: Answer) -> Self {
-        Self { answer, is_repeated: false }
+    /// It was worked on just now.
+    pub(super) const fn now(outcome: Result<Answer, Refusal>, claim: Option<Claim>) -> Self {
+        Self { outcome, claim, is_repeated: false }
     }
 
     /// It is one that was answered before.
     pub(super) const fn again(answer: Answer) -> Self {
-        Self { answer, is_repeated: true }
+        Self { outcome: Ok(answer), claim: None, is_repeated: true }
     }
 
-    fn respond(self) -> Response {
-        let mut response = respond(self.answer);
+    /// Answers, when what has to be remembered is.
+    async fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
+        if let Some(claim) = self.claim {
+            let answer = match &self.outcome {
+                Ok(answer) => answer.clone(),
+                Err(refusal) => refusal.said(web),
+            };
+            claim.record(answer).await;
+        }
+        let answered = self.outcome.map(respond);
+        let mut response = answered.unwrap_or_else(|refusal| refusal.answer(web, example, peer));
         if self.is_repeated {
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
         }
@@ -83,14 +99,17 @@ impl Taken {
     }
 }
 
-/// Answers a request whose points were taken, or refuses it.
-pub(super) fn reply(
+/// Answers a request that was read to its end, or was refused before that.
+pub(super) async fn reply(
     taken: Result<Taken, Refusal>,
     web: &Web,
     example: &[u8],
     peer: Option<&Peer>,
 ) -> Response {
-    taken.map_or_else(|refusal| refusal.answer(web, example, peer), Taken::respond)
+    match taken {
+        Ok(taken) => taken.answer(web, example, peer).await,
+        Err(refusal) => refusal.answer(web, example, peer),
+    }
 }
 
 /// Puts an answer of the protocols into HTTP.

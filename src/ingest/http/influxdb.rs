@@ -39,7 +39,7 @@ pub(super) async fn signed(mut response: Response) -> Response {
 async fn write(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let taken = take_lines(request, &web, peer.as_ref()).await;
-    reply(taken, &web, b"", peer.as_ref())
+    reply(taken, &web, b"", peer.as_ref()).await
 }
 
 async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {

@@ -46,7 +46,7 @@ fn versions(routes: impl Fn(&str) -> Router<Web>) -> Router<Web> {
 async fn put(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let taken = take_put(request, &web, peer.as_ref()).await;
-    reply(taken, &web, b"", peer.as_ref())
+    reply(taken, &web, b"", peer.as_ref()).await
 }
 
 async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {

@@ -33,7 +33,7 @@ async fn points(State(web): State<Web>, request: Request) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let details = query::has(request.uri().query().unwrap_or(""), "details");
     let taken = take_points(request, details, &web, peer.as_ref()).await;
-    reply(taken, &web, b"", peer.as_ref())
+    reply(taken, &web, b"", peer.as_ref()).await
 }
 
 async fn take_points(
@@ -59,7 +59,7 @@ async fn take_points(
 async fn point(State(web): State<Web>, request: Request) -> Response {
     let (peer, uri) = (request.extensions().get::<Peer>().copied(), request.uri().clone());
     let taken = take_point(request, &uri, &web, peer.as_ref()).await;
-    reply(taken, &web, uri.path().as_bytes(), peer.as_ref())
+    reply(taken, &web, uri.path().as_bytes(), peer.as_ref()).await
 }
 
 /// The point stands in the address; a body has no meaning.

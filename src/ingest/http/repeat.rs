@@ -25,7 +25,7 @@ pub(super) struct Keyed {
 /// Whether a request is to be worked on.
 pub(super) enum Turn {
     /// It is the first; what came of it belongs to the claim.
-    First(Claim, Fingerprint),
+    First(Claim),
     /// It is not, and this was the answer.
     Again(Answer),
 }
@@ -49,8 +49,8 @@ impl Keyed {
         let digest = web.bodies.digest(body.len(), finish).await;
         let mut fingerprint = Fingerprint([0; 32]);
         fingerprint.0.copy_from_slice(digest.as_ref());
-        match web.keys.claim(&self.key, self.deadline).await {
-            Claimed::Mine(claim) => Ok(Turn::First(claim, fingerprint)),
+        match web.keys.claim(&self.key, fingerprint, self.deadline).await {
+            Claimed::Mine(claim) => Ok(Turn::First(claim)),
             Claimed::Answered(before) if before.fingerprint == fingerprint => {
                 web.book.noticed.add("repeated_request", 1);
                 Ok(Turn::Again(before.answer.clone()))

@@ -1,14 +1,14 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
-//!                                                                      ─► remembered ─► answered
+//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes ─► remembered ─► answered
 //! ```
 
 use super::answer::{Refusal, Taken, Web};
 use super::body;
 use super::repeat::{Keyed, Turn};
 use crate::ingest::intake::Intake;
+use crate::ingest::keys::Claim;
 use axum::extract::Request;
 use protocols::json::Answer;
 
@@ -27,34 +27,32 @@ pub(super) async fn take(
         return Err(Refusal::overloaded());
     }
     let body = body::read(request, web).await?;
-    let Some(keyed) = keyed else {
-        let digest = || work(&body, &mut intake, parse, |_| ());
-        return web.bodies.digest(body.len(), digest).await.map(Taken::now);
+    let mut claim = match keyed {
+        None => None,
+        Some(keyed) => match keyed.claim(&body, web).await? {
+            Turn::Again(answer) => return Ok(Taken::again(answer)),
+            Turn::First(_) if intake.refusing() => return Err(Refusal::overloaded()),
+            Turn::First(claim) => Some(claim),
+        },
     };
-    let (mut claim, fingerprint) = match keyed.claim(&body, web).await? {
-        Turn::Again(answer) => return Ok(Taken::again(answer)),
-        Turn::First(..) if intake.refusing() => return Err(Refusal::overloaded()),
-        Turn::First(claim, fingerprint) => (claim, fingerprint),
-    };
-    let keep = |answer: &Answer| claim.kept(fingerprint, answer.clone());
-    let digest = || work(&body, &mut intake, parse, keep);
-    let answer = web.bodies.digest(body.len(), digest).await?;
-    claim.record().await;
-    Ok(Taken::now(answer))
+    let digest = || work(&body, &mut intake, claim.as_mut(), parse);
+    let outcome = web.bodies.digest(body.len(), digest).await;
+    Ok(Taken::now(outcome, claim))
 }
 
-/// Parses and hands over, and calls `keep` in the same breath if anything is kept, or all is well:
+/// Parses, hands over, and tells the claim in the same breath if anything is kept, or all is well:
 /// nobody who goes away can come in between.
 fn work(
     body: &[u8],
     intake: &mut Intake,
+    claim: Option<&mut Claim>,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
-    keep: impl FnOnce(&Answer),
 ) -> Result<Answer, Refusal> {
     let answer = parse(body, intake)?;
-    if !intake.batch.is_empty() || answer.status < 300 {
-        keep(&answer);
-    }
+    let is_kept = !intake.batch.is_empty() || answer.status < 300;
     intake.submit();
+    if let Some(claim) = claim.filter(|_| is_kept) {
+        claim.kept(&answer);
+    }
     Ok(answer)
 }

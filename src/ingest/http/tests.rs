@@ -1,5 +1,6 @@
 //! Every status, over real TCP.
 
+use crate::ingest::keys::Fingerprint;
 use crate::ingest::tests::rig::Rig;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
@@ -237,7 +238,7 @@ async fn who_goes_away_and_asks_again_is_known() {
 async fn a_twin_that_takes_too_long_is_409() {
     let rig = start(json!({ "limits": { "request": "50ms" } }));
     let ring = rig.ring();
-    let first = ring.claim("k", tokio::time::Instant::now()).await;
+    let first = ring.claim("k", Fingerprint([0; 32]), tokio::time::Instant::now()).await;
     let busy = ask(&rig, "POST /v1/points", "Idempotency-Key: k\r\n", ONE).await;
     assert_eq!(busy.status, 409);
     assert!(busy.head.contains("retry-after: 1"), "{}", busy.head);

@@ -57,7 +57,7 @@ fn answer(text: &str) -> Answer {
 }
 
 async fn claim(ring: &Keyring, key: &str) -> Claimed {
-    ring.claim(key, Instant::now() + Duration::from_secs(30)).await
+    ring.claim(key, ONE, Instant::now() + Duration::from_secs(30)).await
 }
 
 /// The body that was answered before, `None` for a new key, which is given back.
@@ -71,8 +71,8 @@ async fn look(ring: &Keyring, key: &str) -> Option<String> {
 
 async fn remember(ring: &Keyring, key: &str, text: &str) {
     let Claimed::Mine(mut claim) = claim(ring, key).await else { panic!("{key} is not new") };
-    claim.kept(ONE, answer(text));
-    claim.record().await;
+    claim.kept(&answer(text));
+    claim.record(answer(text)).await;
 }
 
 #[tokio::test]
@@ -120,8 +120,9 @@ async fn of_equal_requests_at_once_one_works() {
                         Claimed::Mine(mut claim) => {
                             let text = worked.fetch_add(1, SeqCst).to_string();
                             tokio::task::yield_now().await;
-                            claim.kept(ONE, answer(&text));
-                            claim.record().await;
+                            claim.kept(&answer("not certain yet"));
+                            tokio::task::yield_now().await;
+                            claim.record(answer(&text)).await;
                             Some(text)
                         }
                         Claimed::Answered(before) => before.answer.body.clone(),
@@ -147,7 +148,7 @@ async fn one_that_kept_nothing_makes_room_for_the_next() {
         async move { matches!(claim(&ring, "a").await, Claimed::Mine(_)) }
     });
     tokio::task::yield_now().await;
-    drop(first);
+    first.record(answer("nothing was kept")).await;
     assert!(waiting.await.unwrap());
 }
 
@@ -156,7 +157,7 @@ async fn one_that_goes_away_after_it_kept_something_is_remembered() {
     let rig = Rig::new();
     let ring = rig.usual();
     let Claimed::Mine(mut first) = claim(&ring, "a").await else { panic!() };
-    first.kept(ONE, answer("kept"));
+    first.kept(&answer("kept"));
     drop(first);
     assert_eq!(look(&ring, "a").await.as_deref(), Some("kept"));
     ring.keys.close().await;
