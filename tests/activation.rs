@@ -1,8 +1,7 @@
 //! Under a service manager a restart loses nothing: sockets are handed in, each process takes up
 //! where the one before it left off, and the manager hears how it goes.
 //!
-//! The manager is this test. It binds the sockets, keeps them, and starts the binary by way of a
-//! shell, which alone can put a process's own number into its `LISTEN_PID`.
+//! The manager is this test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -11,24 +10,19 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, RawFd};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::net::TcpStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{Daemon, Ended, eventually, with_output_in};
-use nix::fcntl::{FcntlArg, fcntl};
+use common::{Ended, Manager, Process, eventually, lines};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{setsockopt, sockopt};
 use pointsman::config::Inputs;
 use pointsman::plan::Plan;
 use serde_json::Value;
-use tempfile::TempDir;
 
 #[tokio::test]
 async fn activation_restarts_lose_no_datagram_and_refuse_no_client() {
@@ -183,101 +177,8 @@ fn activation_as_packaged_hands_in_what_the_configuration_wants() {
     assert_eq!(handed_in, wanted);
 }
 
-/// What the service manager is to the binary.
-struct Manager {
-    udp: UdpSocket,
-    http: TcpListener,
-    admin: TcpListener,
-    /// Whether it wants to be told how things go.
-    listens: bool,
-    client: UdpSocket,
-    /// Descriptors of all that is handed in, with names; a process that is started has them too.
-    handed: Vec<(&'static str, RawFd)>,
-    directory: TempDir,
-}
-
+/// Senders, which answer whether a number was taken.
 impl Manager {
-    fn new() -> Manager {
-        let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str| directory.path().join(name);
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // As ReceiveBuffer= does; without the privilege, the usual one has to do.
-        let _ = setsockopt(&udp, sockopt::RcvBufForce, &(4 << 20));
-        let (http, admin) = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap()).into();
-        let gram = UnixDatagram::bind(file("gram")).unwrap();
-        let stream = UnixListener::bind(file("stream")).unwrap();
-        let handed = vec![
-            ("udp", inherited(&udp)),
-            ("stream", inherited(&stream)),
-            ("admin", inherited(&admin)),
-            ("gram", inherited(&gram)),
-            ("http", inherited(&http)),
-        ];
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        Manager { udp, http, admin, listens: false, client, handed, directory }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn udp_address(&self) -> SocketAddr {
-        self.udp.local_addr().unwrap()
-    }
-
-    fn config(&self) -> String {
-        format!(
-            "[admin]\nbind = '{}'\n\
-             [listeners.statsd]\nprotocol = 'statsd'\n\
-             bind = ['udp://{}', 'unixgram://{}']\n\
-             [listeners.api]\nprotocol = 'http'\nbind = ['unix://{}', 'tcp://{}']\n\
-             [backends.b]\nkind = 'stdout'\nflush = '10ms'\n[[routes]]\nto = ['b']\n",
-            self.admin.local_addr().unwrap(),
-            self.udp_address(),
-            self.file("gram").display(),
-            self.file("stream").display(),
-            self.http.local_addr().unwrap(),
-        )
-    }
-
-    /// Starts a process that is meant, and waits until it is ready.
-    async fn start(&self, config: &str) -> Process {
-        let mut process = self.launch(config, "$$");
-        eventually("the gateway is ready", async || {
-            process.daemon.assert_alive();
-            lines(&process.daemon.log()).iter().any(|line| line["message"] == "ready")
-        })
-        .await;
-        process
-    }
-
-    fn launch(&self, config: &str, listen_pid: &str) -> Process {
-        fs::write(self.file("pointsman.toml"), config).unwrap();
-        let (names, fds): (Vec<_>, Vec<_>) = self.handed.iter().copied().unzip();
-        let moves: Vec<_> = (3..).zip(&fds).map(|(to, from)| format!("{to}<&{from}-")).collect();
-        let script =
-            format!("exec {}; export LISTEN_PID={listen_pid}; exec \"$@\"", moves.join(" "));
-        let mut command = Command::new("bash");
-        command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_pointsman")]);
-        command.args(["run", "--log-format", "json", "--config"]);
-        command.arg(self.file("pointsman.toml")).arg("--data-dir").arg(self.file("data"));
-        command.env("LISTEN_FDS", fds.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        if self.listens {
-            command.env("NOTIFY_SOCKET", self.file("notify")).env("WATCHDOG_USEC", "200000");
-        }
-        let output = self.file("stdout");
-        with_output_in(&mut command, &output);
-        Process { daemon: Daemon::spawn("pointsman", &mut command, self.file("log")), output }
-    }
-
-    /// What the kernel has thrown away of the datagrams that were sent here.
-    fn dropped(&self) -> usize {
-        let table = fs::read_to_string("/proc/net/udp").unwrap();
-        let local = format!(":{:04X}", self.udp_address().port());
-        let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
-        rows.find(|row| row[1].ends_with(&local)).unwrap().last().unwrap().parse().unwrap()
-    }
-
     fn udp_sender(&self) -> impl FnMut(u64) -> bool + Send + use<> {
         let (client, to) = (self.client.try_clone().unwrap(), self.udp_address());
         move |number| client.send_to(format!("udp:{number}|g").as_bytes(), to).is_ok()
@@ -353,13 +254,6 @@ impl Sender {
         (self.name.to_owned(), self.thread.join().unwrap())
     }
 }
-
-/// One process of many, on the same sockets.
-struct Process {
-    daemon: Daemon,
-    output: PathBuf,
-}
-
 impl Process {
     /// The numbers that came out, by the names they came under.
     fn heard(&self) -> BTreeMap<String, Vec<u64>> {
@@ -405,15 +299,6 @@ impl Heard<'_> {
         })
         .await
     }
-}
-
-/// Another descriptor, which a process that is started has too; out of the way of its first ones.
-fn inherited(socket: &impl AsFd) -> RawFd {
-    fcntl(socket, FcntlArg::F_DUPFD(100)).unwrap()
-}
-
-fn lines(log: &str) -> Vec<Value> {
-    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 const RESTARTS: usize = 5;

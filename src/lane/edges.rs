@@ -62,8 +62,12 @@ impl Edges {
         self.shunned = Some(window_end(now, length).0);
     }
 
-    /// How long until the open window may end, at most one window's length.
+    /// How long until the open window may end, at most one window's length. Not at all when the
+    /// clock was set back far: who asks again and again would wait for ever.
     pub(super) fn wait(&self, now: UnixNanos) -> u64 {
+        if self.is_far_ahead(now) {
+            return 0;
+        }
         (self.next - now.0).clamp(0, self.length).unsigned_abs()
     }
 
@@ -161,6 +165,17 @@ mod tests {
         expected[4] += 1;
         expected[6] += 2;
         assert_eq!(stamps, expected);
+    }
+
+    #[test]
+    fn nobody_waits_for_an_edge_that_is_hours_away() {
+        let mut edges = Edges::default();
+        edges.align(UnixNanos(1013), 10);
+        assert_eq!(edges.wait(UnixNanos(1013)), 7);
+        assert_eq!(edges.wait(UnixNanos(993)), 10, "a small step back");
+        assert_eq!(edges.wait(UnixNanos(13)), 0);
+        assert_eq!(edges.close(UnixNanos(13)), None);
+        assert_eq!(edges.wait(UnixNanos(13)), 7);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Lanes from the outside: a scripted backend, tokio's paused clock, and the books.
 
+mod clock;
 mod restart;
 
 use super::*;
