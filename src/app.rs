@@ -90,10 +90,12 @@ impl App {
         let books = Arc::new(Books::default());
         let letters = DeadLetters::new(plan.data_dir.clone(), Arc::clone(&books), clock);
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
+        let tables = Tables::default();
         let mut app = Self {
             admin: Admin::new(admin::state(
                 &books,
                 &shown,
+                (&letters, &tables),
                 plan.data_dir.clone(),
                 clock,
                 wish.clone(),
@@ -102,7 +104,7 @@ impl App {
             load,
             books,
             clock,
-            tables: Tables::default(),
+            tables,
             letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),

@@ -114,6 +114,11 @@ impl Database {
         Ok(2 * size + RESERVE <= room)
     }
 
+    /// Closes it, which moves the log of changes into the file.
+    pub(super) fn close(&mut self) {
+        self.db = None;
+    }
+
     /// Gives the disk back. For when nothing is stored any more.
     pub(super) fn remove(&mut self) -> Result<(), Error> {
         // Closing it moves the log into the file. Were the log to stay, it must not be applied
