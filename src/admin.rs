@@ -8,6 +8,9 @@
 //! | `POST /-/reload` | 200, or 422 with the reason |
 //! | `GET /v1/ledger` | the books; see [`ledger`] |
 //! | `GET /v1/query?name=&since=&until=&limit=` | the embedded store |
+//! | `GET /v1/dead-letters?backend=&reason=&limit=&after=` | what backends have refused, the newest first |
+//! | `GET /v1/dead-letters/{id}`, `GET /v1/dead-letters/{backend}/{id}` | a letter with its records |
+//! | `POST /v1/dead-letters/replay`, `POST /v1/dead-letters/purge` | with `{backend?, reason?, ids?, before?}`; see [`dead_letters`] |
 //! | `GET /v1/latest?series=&rows=` | the series that received points last |
 //! | `GET /v1/listeners` | each listener's bound addresses |
 //! | `GET /v1/routes` | the routing table in force |
@@ -16,20 +19,23 @@
 //!
 //! Everything else is 404 or 405, and every refusal is `{"error":{"code":…,"message":"…"}}`.
 //!
-//! **Who may ask.** There are no credentials: whoever reaches the address may read, and may
-//! reload a configuration file that only the host's owner can change. By default that is the own
+//! **Who may ask.** There are no credentials: whoever reaches the address may read, may
+//! reload a configuration file that only the host's owner can change, and may replay and purge dead
+//! letters. By default that is the own
 //! host. A browser on it also carries out what foreign pages say, so a POST with an `Origin`
 //! header, which browsers always send and scripts never do, is refused. A page that rebinds its
 //! own DNS name to this address can therefore not reload either; it can read what this listener
 //! shows, and where that matters a proxy in front has to check the `Host`.
 
 pub mod answer;
+pub mod dead_letters;
 pub mod ledger;
 mod page;
 mod store;
 
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::lane::DeadLetters;
 use crate::telemetry::{self, Telemetry};
 use answer::{Json, Refusal};
 use axum::Router;
@@ -79,6 +85,10 @@ pub struct State {
     pub listeners: Listeners,
     /// The routing table in force.
     pub routes: Routes,
+    /// What backends have refused.
+    pub letters: Arc<DeadLetters>,
+    /// Sends dead letters through the routing table again.
+    pub replay: dead_letters::Replay,
     /// What a line (second) at a listener (first) would become, or why that cannot be said.
     pub explain: Explain,
 }
@@ -136,6 +146,11 @@ pub fn router(state: State) -> Router {
         .route("/v1/ledger", get(ledger))
         .route("/v1/query", get(store::query))
         .route("/v1/latest", get(store::latest))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/replay", post(dead_letters::replay))
+        .route("/v1/dead-letters/purge", post(dead_letters::purge))
+        .route("/v1/dead-letters/{id}", get(dead_letters::show))
+        .route("/v1/dead-letters/{backend}/{id}", get(dead_letters::show_of))
         .route("/v1/listeners", get(listeners))
         .route("/v1/routes", get(routes))
         .route("/v1/explain", get(explain))

@@ -95,10 +95,12 @@ impl App {
         let letters = DeadLetters::new(plan.data_dir.clone(), Arc::clone(&books), clock);
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
         let data_dir = Arc::new(DataDir::new(plan.data_dir.clone()));
+        let tables = Tables::default();
         let mut app = Self {
             admin: Admin::new(admin::state(
                 &books,
                 &shown,
+                (&letters, &tables),
                 plan.data_dir.clone(),
                 clock,
                 wish.clone(),
@@ -107,7 +109,7 @@ impl App {
             load,
             books,
             clock,
-            tables: Tables::default(),
+            tables,
             letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),

@@ -4,6 +4,7 @@
 
 use crate::clock::Clock;
 use crate::config::{self, Inputs};
+use crate::dead_letters::{Asked, command};
 use crate::plan::{Plan, Planned};
 use crate::{explain, log, query, run, send};
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +40,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Read the embedded store.
     Query(QueryArgs),
+    /// Look at what backends have refused for good; replay or purge it.
+    DeadLetters(DeadLettersArgs),
     /// Send a test point, or run a command, time it and send that.
     Send(SendArgs),
     /// Print the commented configuration that a bare start uses.
@@ -110,6 +113,76 @@ pub struct QueryArgs {
     pub format: query::Format,
 }
 
+/// What to do with dead letters.
+#[derive(Clone, Debug, Args)]
+pub struct DeadLettersArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub task: DeadLettersTask,
+    /// The gateway's configuration, which says where its admin listener is
+    #[arg(long, short, value_name = "FILE", global = true)]
+    pub config: Vec<PathBuf>,
+    /// Where the dead letters are, for a list without a gateway
+    #[arg(long, value_name = "DIR", global = true)]
+    pub data_dir: Option<PathBuf>,
+    /// The gateway's admin listener, as host:port; by default what the configuration says
+    #[arg(long, value_name = "ADDR", global = true)]
+    pub admin: Option<String>,
+    /// How letters look
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", global = true)]
+    pub format: command::Format,
+}
+
+/// What can be done with dead letters.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DeadLettersTask {
+    /// List them, the newest first; without a gateway, what lies in the data directory.
+    List {
+        /// Of this backend
+        #[arg(long, value_name = "NAME")]
+        backend: Option<String>,
+        /// Refused for this reason
+        #[arg(long, value_name = "REASON")]
+        reason: Option<String>,
+        /// How many
+        #[arg(long, value_name = "LETTERS")]
+        limit: Option<usize>,
+        /// Those before this one
+        #[arg(long, value_name = "ID")]
+        after: Option<i64>,
+    },
+    /// Show one with its records, and the points that they tell.
+    Show {
+        /// The letter's id
+        #[arg(value_name = "ID")]
+        id: i64,
+    },
+    /// Send them through the routing table of now; all, if nothing is said.
+    Replay(Which),
+    /// Drop them.
+    Purge(Which),
+}
+
+/// Which dead letters: those for which all holds that is said.
+#[derive(Clone, Debug, Args)]
+pub struct Which {
+    /// Of this backend
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Refused for this reason
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<String>,
+    /// This one; may be said again
+    #[arg(long = "id", value_name = "ID")]
+    pub ids: Vec<i64>,
+    /// Refused before this: "1h" (ago), "2026-01-31T12:00:00Z"
+    #[arg(long, value_name = "TIME")]
+    pub before: Option<String>,
+    /// Every one
+    #[arg(long, conflicts_with_all = ["backend", "reason", "ids", "before"])]
+    pub all: bool,
+}
+
 /// What to send.
 #[derive(Clone, Debug, Args)]
 pub struct SendArgs {
@@ -151,6 +224,10 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
         Some(Command::Check(args)) => check(&inputs(args)),
         Some(Command::Explain(args)) => explain(&inputs(args.run.clone()), &args),
         Some(Command::Query(args)) => query(&inputs(args.run.clone()), &args),
+        Some(Command::DeadLetters(args)) => {
+            let run = RunArgs { config: args.config.clone(), data_dir: args.data_dir.clone() };
+            dead_letters(&inputs(run), args)
+        }
         // Silence would let people believe that their file was used.
         Some(Command::Send(_) | Command::DefaultConfig) if cli.run.says_something() => {
             complain(&"error: this command reads no configuration\n");
@@ -220,6 +297,44 @@ fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
     complain(&answer.err);
     print(&answer.out);
     ExitCode::from(answer.status)
+}
+
+/// What backends have refused.
+fn dead_letters(inputs: &Inputs, args: DeadLettersArgs) -> ExitCode {
+    let plan = match Plan::load(inputs) {
+        Ok(planned) => planned.plan,
+        Err(report) => return bad_configuration(&report),
+    };
+    let options = command::Options {
+        admin: args.admin.unwrap_or(plan.admin.bind),
+        data_dir: plan.data_dir,
+        format: args.format,
+        task: args.task.into(),
+    };
+    let answer = command::run(&options);
+    complain(&answer.err);
+    print(&answer.out);
+    ExitCode::from(answer.status)
+}
+
+impl From<DeadLettersTask> for command::Task {
+    fn from(task: DeadLettersTask) -> Self {
+        match task {
+            DeadLettersTask::List { backend, reason, limit, after } => {
+                Self::List(Asked { backend, reason, ..Asked::default() }, limit, after)
+            }
+            DeadLettersTask::Show { id } => Self::Show(id),
+            DeadLettersTask::Replay(which) => Self::Replay(which.into()),
+            DeadLettersTask::Purge(which) => Self::Purge(which.into()),
+        }
+    }
+}
+
+impl From<Which> for Asked {
+    fn from(Which { backend, reason, ids, before, all }: Which) -> Self {
+        let ids = (!ids.is_empty()).then_some(ids);
+        Self { backend, reason, ids, before, all }
+    }
 }
 
 fn send(args: SendArgs) -> ExitCode {
@@ -302,6 +417,11 @@ mod tests {
             "explain --listener statsd a:1|c",
             "explain -c a.toml --listener statsd",
             "query demo.x --since 1h --format csv",
+            "dead-letters list --backend b --reason rejected --limit 9 --admin 127.0.0.1:1",
+            "dead-letters show 7 --format json -c a.toml",
+            "dead-letters -c a.toml replay",
+            "dead-letters purge --id 7 --id 8 --before 1h",
+            "dead-letters purge --all",
             "send statsd --to 127.0.0.1:1 --tag a=b --value -2.5",
             "send http --name build.time -- make all",
             "default-config",
@@ -317,6 +437,9 @@ mod tests {
             "explain a:1|c",
             "query",
             "query x --format xml",
+            "dead-letters",
+            "dead-letters show",
+            "dead-letters purge --all --backend b",
             "send graphite",
             "send statsd --tag a",
             "check --log-level loud",

@@ -53,8 +53,8 @@ pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use letters::{
-    DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, Waybill,
-    letters_dir, letters_file, list_files,
+    DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letters_dir,
+    letters_file, list_files,
 };
 pub use series::series_hash;
 pub use settings::Settings;
@@ -65,6 +65,7 @@ use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
 use crate::origin::Origin;
+use crate::waybill::Sender;
 use protocols::{Encode, UnixNanos};
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
@@ -102,6 +103,11 @@ impl Lane {
         settings.when_full == WhenFull::Refuse && state.queue.is_nearly_full()
     }
 
+    /// Whether the queue is full, but for the room that what is on its way may need.
+    pub fn is_nearly_full(&self) -> bool {
+        self.0.state.queue.is_nearly_full()
+    }
+
     /// Whether its shaper is behind: half of the inbox is full, by batches or by bytes. A shaper
     /// waits for no backend, so this says that processors are short, never that a peer is slow.
     pub fn behind(&self) -> bool {
@@ -122,7 +128,17 @@ impl Lane {
         received: UnixNanos,
         origin: &'a Origin,
     ) -> Front<'a> {
-        Front::new(&self.0, worker, received, origin)
+        self.front_of(worker, received, Sender { origin: Some(origin), kind: None })
+    }
+
+    /// The same for points that are replayed, of which less may be known.
+    pub fn front_of<'a>(
+        &'a self,
+        worker: usize,
+        received: UnixNanos,
+        sender: Sender<'a>,
+    ) -> Front<'a> {
+        Front::new(&self.0, worker, received, sender)
     }
 }
 
@@ -161,7 +177,7 @@ pub fn spawn_many(
     let settings = Arc::new(settings);
     let (lane, handed_over) = state.adopt();
     state.queue.limit(settings.limits());
-    state.letters.limit(settings.dead_letters);
+    state.letters.keep_at_most(settings.dead_letters);
     state.windows.align(clock.now(), nanos(settings.flush));
     let (inbox, parcels) = mpsc::channel(INBOX);
     let shaping = Shaping::new(&state);

@@ -4,6 +4,7 @@
 //! ends the walk. A backend named by two rules gets the point once, as the first of them
 //! rewrote it. What no rule matched is counted as unmatched.
 
+pub mod again;
 pub mod rewrite;
 pub mod router;
 pub mod rules;

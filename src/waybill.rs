@@ -43,14 +43,26 @@ pub struct Provenance {
 pub struct Source<'a> {
     /// The kind of point, or of series.
     pub kind: Kind,
-    /// Where it came in, and by which route; none of a window's row.
-    pub way: Option<(&'a Origin, &'a Via)>,
+    /// Where it came in; of a window's row, and of many a dead letter's point, nobody knows.
+    pub origin: Option<&'a Origin>,
+    /// By which route; none of a window's row.
+    pub via: Option<&'a Via>,
+}
+
+/// What is known of all points that one front takes, beside what each of them says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sender<'a> {
+    /// Where they came in.
+    pub origin: Option<&'a Origin>,
+    /// What they once were, of those that are replayed and are told otherwise now.
+    pub kind: Option<Kind>,
 }
 
 /// Where the points of one batch came in, and which routes handed them over, in order.
 #[derive(Debug)]
 pub struct Manifest {
-    origin: Origin,
+    origin: Option<Origin>,
+    kind: Option<Kind>,
     runs: Vec<Run>,
     /// The run of the next point to be read.
     at: usize,
@@ -64,8 +76,9 @@ struct Run {
 
 impl Manifest {
     /// Of a batch that is still empty.
-    pub fn new(origin: Origin) -> Self {
-        Self { origin, runs: Vec::new(), at: 0 }
+    pub fn new(sender: Sender<'_>) -> Self {
+        let Sender { origin, kind } = sender;
+        Self { origin: origin.cloned(), kind, runs: Vec::new(), at: 0 }
     }
 
     /// Notes who handed the next point over.
@@ -76,26 +89,30 @@ impl Manifest {
         }
     }
 
-    /// The way of the next point; points are asked for once each, in the order of the batch.
-    pub fn next_way(&mut self) -> Option<(&Origin, &Via)> {
-        while self.runs.get(self.at)?.points == 0 {
+    /// Of the next point, which is of that kind; points are asked for once each, in the order of
+    /// the batch.
+    pub fn next_source(&mut self, kind: Kind) -> Source<'_> {
+        while self.runs.get(self.at).is_some_and(|run| run.points == 0) {
             self.at += 1;
         }
-        let run = self.runs.get_mut(self.at)?;
-        run.points -= 1;
-        Some((&self.origin, &run.via))
+        let kind = self.kind.unwrap_or(kind);
+        let via = self.runs.get_mut(self.at).map(|run| {
+            run.points -= 1;
+            &*run.via
+        });
+        Source { kind, origin: self.origin.as_ref(), via }
     }
 }
 
 impl Provenance {
     fn of(source: Source<'_>) -> Self {
-        let (origin, via) = source.way.unzip();
-        Self { kind: Some(source.kind), origin: origin.cloned(), via: via.cloned() }
+        let Source { kind, origin, via } = source;
+        Self { kind: Some(kind), origin: origin.cloned(), via: via.cloned() }
     }
 
     fn is(&self, source: Source<'_>) -> bool {
-        let (origin, via) = source.way.unzip();
-        self.kind == Some(source.kind) && self.origin.as_ref() == origin && self.via.as_ref() == via
+        let Source { kind, origin, via } = source;
+        self.kind == Some(kind) && self.origin.as_ref() == origin && self.via.as_ref() == via
     }
 
     /// What both say.
@@ -211,6 +228,30 @@ impl Waybill {
         &self.0
     }
 
+    /// Where that line came from, counted from 0.
+    pub fn at(&self, line: u32) -> Option<&Provenance> {
+        let mut before = line;
+        for leg in self.legs() {
+            match before.checked_sub(leg.lines) {
+                Some(left) => before = left,
+                None => return leg.origin.as_deref(),
+            }
+        }
+        None
+    }
+
+    /// The routes that its records came by, each once.
+    pub fn routes(&self) -> Vec<Arc<str>> {
+        let origins = self.legs().iter().filter_map(|leg| leg.origin.as_ref());
+        let mut routes = Vec::new();
+        for via in origins.filter_map(|origin| origin.via.as_ref()) {
+            if !routes.contains(&via.route) {
+                routes.push(Arc::clone(&via.route));
+            }
+        }
+        routes
+    }
+
     /// How many bytes it takes in memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.0)
@@ -288,8 +329,9 @@ mod tests {
         let (mut draft, origin) = (Draft::default(), origin());
         for (lines, route, kind) in lines {
             let via = via(route);
-            let way = (*route != "-").then_some((&origin, &via));
-            draft.add(*lines, Source { kind: *kind, way });
+            let known = *route != "-";
+            let (origin, via) = (known.then_some(&origin), known.then_some(&via));
+            draft.add(*lines, Source { kind: *kind, origin, via });
         }
         draft.finish()
     }
@@ -333,6 +375,15 @@ mod tests {
     }
 
     #[test]
+    fn it_tells_of_each_line_and_names_the_routes() {
+        let whole = waybill(&[(2, "a", Kind::Gauge), (1, "-", Kind::Set), (2, "a", Kind::Timer)]);
+        let kinds: Vec<_> = (0..6).map(|line| whole.at(line).and_then(|at| at.kind)).collect();
+        let known = [Kind::Gauge, Kind::Gauge, Kind::Set, Kind::Timer, Kind::Timer].map(Some);
+        assert_eq!(kinds, [&known[..], &[None]].concat());
+        assert_eq!(whole.routes(), ["a".into()]);
+    }
+
+    #[test]
     fn too_many_runs_forget_what_they_do_not_share() {
         let kinds = [Kind::Gauge, Kind::Timer];
         let mixed: Vec<_> = (0..=LEGS_MAX).map(|n| (1, "a", kinds[n % 2])).collect();
@@ -345,22 +396,26 @@ mod tests {
     #[test]
     fn a_manifest_tells_each_points_route_once() {
         let [a, b] = ["a", "b"].map(|route| Arc::new(via(route)));
-        let mut manifest = Manifest::new(origin());
+        let from = origin();
+        let mut manifest = Manifest::new(Sender { origin: Some(&from), kind: None });
         [&a, &a, &b, &a].into_iter().for_each(|via| manifest.note(via));
         let mut routes = Vec::new();
-        while let Some((_, via)) = manifest.next_way() {
+        while let Source { via: Some(via), kind, origin } = manifest.next_source(Kind::Set) {
             routes.push(via.route.to_string());
+            assert_eq!((kind, origin), (Kind::Set, Some(&from)));
         }
         assert_eq!(routes, ["a", "a", "b", "a"]);
+        let mut once = Manifest::new(Sender { origin: None, kind: Some(Kind::Timer) });
+        assert_eq!(once.next_source(Kind::Fields).kind, Kind::Timer);
     }
 
     #[test]
     fn it_is_written_briefly() {
         let mut draft = Draft::default();
         let (origin, via) = (origin(), Via { rewrite: Some(7), ..via("tasks") });
-        let source = |kind| Source { kind, way: Some((&origin, &via)) };
+        let source = |kind| Source { kind, origin: Some(&origin), via: Some(&via) };
         draft.add(2, source(Kind::Gauge));
-        draft.add(1, Source { kind: Kind::Set, way: None });
+        draft.add(1, Source { kind: Kind::Set, origin: None, via: None });
         draft.add(1, source(Kind::Gauge));
         assert_eq!(
             serde_json::to_string(&draft.finish()).unwrap(),

@@ -34,7 +34,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("ingest", "books clock database log_limit net origin route units"),
     // What is shown.
     ("telemetry", "books clock"),
-    ("admin", "books clock store telemetry when"),
+    ("dead_letters", "clock lane route when"),
+    ("admin", "books clock dead_letters lane store telemetry when"),
     ("query", "store when"),
     // What is configured.
     ("config", "admin backend ingest lane mistake route units"),
@@ -43,11 +44,11 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("explain", "config ingest lane origin plan route when"),
     (
         "app",
-        "admin backend books clock config explain ingest lane net notify origin plan route telemetry units",
+        "admin backend books clock config dead_letters explain ingest lane net notify origin plan route telemetry units",
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "clock"),
-    ("cli", "clock config explain log plan query run send"),
+    ("cli", "clock config dead_letters explain log plan query run send"),
 ];
 
 #[test]

@@ -1,6 +1,6 @@
 //! Answers in JSON, each a line; refusals are all of one shape: `{"error":{"code":…,"message":"…"}}`.
 
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -56,6 +56,17 @@ impl Refusal {
         Self { status: StatusCode::NOT_FOUND, code: "no_store", message }
     }
 
+    /// There is no such dead letter.
+    pub(super) fn no_letter(message: String) -> Self {
+        Self { status: StatusCode::NOT_FOUND, code: "no_letter", message }
+    }
+
+    /// The dead letters are there and cannot be read, or not written.
+    pub(super) fn letters_unreadable(message: String) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self { status, code: "dead_letters_unreadable", message }
+    }
+
     /// The store is there and cannot be read.
     pub(super) fn unreadable(message: String) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: "store_unreadable", message }
@@ -66,6 +77,12 @@ impl From<QueryRejection> for Refusal {
     fn from(rejection: QueryRejection) -> Self {
         let text = rejection.body_text();
         Self::bad_request(text.trim_start_matches("Failed to deserialize query string: "))
+    }
+}
+
+impl From<PathRejection> for Refusal {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
     }
 }
 

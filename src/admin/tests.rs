@@ -1,7 +1,10 @@
 //! The admin listener, asked as its users ask it.
 
 use super::*;
+use crate::dead_letters::Replayed;
+use crate::lane::Refused;
 use crate::store::{Limits, Writer};
+use crate::waybill::Waybill;
 use axum::body::Body;
 use axum::http::{StatusCode, request};
 use http_body_util::BodyExt;
@@ -22,8 +25,10 @@ fn gateway() -> Gateway {
     let data_dir = tempfile::tempdir().unwrap();
     let state = State {
         telemetry: Arc::new(Telemetry::new(Arc::clone(&books))),
-        books,
         data_dir: data_dir.path().to_owned(),
+        letters: DeadLetters::new(data_dir.path().to_owned(), Arc::clone(&books), Clock::System),
+        replay: Arc::new(|_| Box::pin(async { Ok(Replayed::default()) })),
+        books,
         clock: Clock::Tokio { epoch: NOW, start: tokio::time::Instant::now() },
         ready: Arc::new(|| Ok(())),
         reload: Arc::new(|| Box::pin(async { Ok("2 routes".to_owned()) })),
@@ -51,7 +56,11 @@ impl Gateway {
     }
 
     async fn ask(&self, request: request::Builder) -> Answered {
-        let request = request.body(Body::empty()).unwrap();
+        self.say(request, "").await
+    }
+
+    async fn say(&self, request: request::Builder, body: &str) -> Answered {
+        let request = request.body(Body::from(body.to_owned())).unwrap();
         let response = router(self.state.clone()).oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -234,4 +243,87 @@ async fn it_works_over_a_real_socket() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     serving.abort();
+}
+
+/// A gateway with a letter each of these backends and reasons.
+fn with_letters(letters: &[(&str, &'static str)]) -> Gateway {
+    let gateway = gateway();
+    for (backend, reason) in letters {
+        let of = gateway.state.letters.of(backend);
+        of.keep_at_most(Some(1 << 20));
+        let body = "m value=1 7\nm value=\"\u{1b}[2J\" 8\n".into();
+        let (words, waybill, born) = ("400 no".to_owned(), Waybill::default(), NOW);
+        of.put("influxdb", Refused { body, points: 2, reason, words, waybill, born });
+    }
+    gateway
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_page_by_page() {
+    let gateway = with_letters(&[("a", "rejected"), ("b", "rejected"), ("a", "too_large")]);
+    let ids = |list: &Value| -> Vec<(String, i64)> {
+        let letters = list["letters"].as_array().unwrap().iter();
+        let id = |letter: &Value| letter["id"].as_i64().unwrap();
+        letters.map(|letter| (letter["backend"].as_str().unwrap().to_owned(), id(letter))).collect()
+    };
+    let all = gateway.get("/v1/dead-letters").await.json();
+    assert_eq!(all["sum"], json!({ "letters": 3, "points": 6 }));
+    assert_eq!(
+        ids(&all).iter().map(|(backend, _)| backend.as_str()).collect::<Vec<_>>(),
+        ["a", "b", "a"]
+    );
+    assert_eq!(all["next"], Value::Null);
+    let first = gateway.get("/v1/dead-letters?limit=2").await.json();
+    let second =
+        gateway.get(&format!("/v1/dead-letters?limit=2&after={}", first["next"])).await.json();
+    assert_eq!([ids(&first), ids(&second)].concat(), ids(&all));
+    let few = gateway.get("/v1/dead-letters?backend=a&reason=rejected").await.json();
+    assert_eq!(few["letters"].as_array().unwrap().len(), 1);
+    let mut letter = few["letters"][0].clone();
+    letter["id"].take();
+    letter["refused"].take();
+    let expected = json!({
+        "id": null, "backend": "a", "kind": "influxdb", "reason": "rejected", "words": "400 no",
+        "refused": null, "born": "2023-11-14T22:13:20Z", "points": 2, "bytes": 29,
+        "routes": [],
+    });
+    assert_eq!(letter, expected);
+}
+
+#[tokio::test]
+async fn a_dead_letter_shows_its_records_and_points() {
+    let gateway = with_letters(&[("a", "rejected")]);
+    let list = gateway.get("/v1/dead-letters").await.json();
+    let id = &list["letters"][0]["id"];
+    let letter = gateway.get(&format!("/v1/dead-letters/{id}")).await.json();
+    assert_eq!(letter["records"], "m value=1 7\nm value=\"\u{1b}[2J\" 8\n");
+    assert_eq!(
+        letter["decoded"][0],
+        json!({ "name": "m", "time": 7, "kind": "sample", "value": 1.0 })
+    );
+    assert_eq!(letter["decoded"][1]["fields"], json!({ "value": "\u{1b}[2J" }));
+    assert_eq!(gateway.get(&format!("/v1/dead-letters/a/{id}")).await.json(), letter);
+    for path in [format!("/v1/dead-letters/b/{id}"), "/v1/dead-letters/1".to_owned()] {
+        assert_eq!(gateway.get(&path).await.error(), (404, "no_letter".to_owned()), "{path}");
+    }
+    assert_eq!(gateway.get("/v1/dead-letters/x").await.error().0, 400);
+    assert_eq!(gateway.get("/v1/dead-letters?limt=1").await.error().0, 400);
+}
+
+#[tokio::test]
+async fn dead_letters_are_purged_deliberately() {
+    let gateway = with_letters(&[("a", "rejected"), ("b", "rejected")]);
+    let purge = async |body: &str| gateway.say(Request::post("/v1/dead-letters/purge"), body).await;
+    for body in ["", "{}", "[", r#"{"reson":"x"}"#, r#"{"before":"soon"}"#] {
+        assert_eq!(purge(body).await.error(), (400, "bad_request".to_owned()), "{body}");
+    }
+    assert_eq!(purge(r#"{"backend":"a"}"#).await.json(), json!({ "letters": 1, "points": 2 }));
+    assert_eq!(purge(r#"{"all":true}"#).await.json(), json!({ "letters": 1, "points": 2 }));
+    for path in ["purge", "replay"] {
+        let foreign = Request::post(format!("/v1/dead-letters/{path}"))
+            .header(header::ORIGIN, "http://elsewhere");
+        assert_eq!(gateway.say(foreign, r#"{"all":true}"#).await.error().0, 403);
+    }
+    let replay = gateway.say(Request::post("/v1/dead-letters/replay"), "").await.json();
+    assert_eq!(replay, json!({ "replayed": 0, "unmatched": 0, "kept": 0, "problems": [] }));
 }

@@ -1,13 +1,16 @@
 //! The admin listener's tasks, and what the gateway lends to it.
 
 use super::Wish;
+use crate::admin::dead_letters::Replay;
 use crate::admin::{self, Reloading, RouteView, State};
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::dead_letters;
 use crate::explain;
+use crate::lane::DeadLetters;
 use crate::net::{Acceptor, Bound, RETRY_AFTER, http};
 use crate::plan::{self, Plan};
-use crate::route;
+use crate::route::{self, Tables};
 use crate::telemetry::Telemetry;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
@@ -95,6 +98,7 @@ async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
 pub(super) fn state(
     books: &Arc<Books>,
     shown: &Arc<ArcSwap<Shown>>,
+    (letters, tables): (&Arc<DeadLetters>, &Tables),
     data_dir: PathBuf,
     clock: Clock,
     wish: mpsc::Sender<Wish>,
@@ -106,6 +110,8 @@ pub(super) fn state(
         telemetry: Arc::new(Telemetry::new(Arc::clone(books))),
         data_dir,
         clock,
+        letters: Arc::clone(letters),
+        replay: replay(letters, tables, clock),
         ready: Arc::new(move || match ready.load().plan {
             Some(_) => Ok(()),
             None => Err("starting".to_owned()),
@@ -121,6 +127,22 @@ pub(super) fn state(
             None => Err("starting".to_owned()),
         }),
     }
+}
+
+/// One replay after the other, each to its end even when whoever asked has gone: letters that were
+/// handed over must leave their file.
+fn replay(letters: &Arc<DeadLetters>, tables: &Tables, clock: Clock) -> Replay {
+    let (letters, tables) = (Arc::clone(letters), Arc::clone(tables));
+    let turn = Arc::new(Semaphore::new(1));
+    Arc::new(move |which| {
+        let (letters, tables, turn) =
+            (Arc::clone(&letters), Arc::clone(&tables), Arc::clone(&turn));
+        let replaying = tokio::spawn(async move {
+            let _turn = turn.acquire_owned().await;
+            dead_letters::replay(&letters, &tables, clock, which).await
+        });
+        Box::pin(async { replaying.await.map_err(|stopped| stopped.to_string())? })
+    })
 }
 
 fn reload(wish: mpsc::Sender<Wish>) -> Reloading {

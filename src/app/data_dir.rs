@@ -119,9 +119,8 @@ fn is_used(plan: &Plan) -> bool {
         matches!(backend.kind, backend::Config::Store(_))
             || disk_size(name, backend) > 0
             || spool_file(&plan.data_dir, name).exists()
-            || letters_file(&plan.data_dir, name).exists()
     };
-    plan.backends.iter().any(uses)
+    plan.backends.iter().any(uses) || !names(&letters_dir(&plan.data_dir)).is_empty()
 }
 
 /// Says what an outage would find out: that the disk is smaller than the limits.
@@ -155,13 +154,19 @@ pub(super) fn name_orphans(plan: &Plan) {
 }
 
 fn orphans(dir: &Path, plan: &Plan) -> String {
-    let names = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
-        let file = entry.file_name().into_string().ok()?;
-        file.strip_suffix(".db").map(str::to_owned)
-    });
-    let mut orphans: Vec<_> = names.filter(|name| !plan.backends.contains_key(name)).collect();
-    orphans.sort();
+    let mut orphans = names(dir);
+    orphans.retain(|name| !plan.backends.contains_key(name));
     orphans.join(", ")
+}
+
+/// The backends that have a file there, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let name =
+        |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".db")?.to_owned());
+    let mut names: Vec<_> = files.filter_map(name).collect();
+    names.sort();
+    names
 }
 
 /// How much of the disk a backend may take.

@@ -13,8 +13,7 @@ use super::series::{of_kind, series_hash};
 use super::shaper::Parcel;
 use super::table::Series;
 use super::windows::{Shard, Taken};
-use crate::origin::Origin;
-use crate::waybill::{Manifest, Via};
+use crate::waybill::{Manifest, Sender, Via};
 use protocols::{Batch, Point, UnixNanos};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
@@ -25,7 +24,7 @@ pub struct Front<'a> {
     lane: &'a Handle,
     worker: usize,
     received: UnixNanos,
-    origin: &'a Origin,
+    sender: Sender<'a>,
     shard: Option<MutexGuard<'a, Shard>>,
     turn: u64,
     raw: Option<(Batch, Manifest)>,
@@ -41,13 +40,13 @@ impl<'a> Front<'a> {
         lane: &'a Handle,
         worker: usize,
         received: UnixNanos,
-        origin: &'a Origin,
+        sender: Sender<'a>,
     ) -> Self {
         Self {
             lane,
             worker,
             received,
-            origin,
+            sender,
             shard: None,
             turn: 0,
             raw: None,
@@ -81,9 +80,9 @@ impl<'a> Front<'a> {
     fn pass(&mut self, point: &Point<'_>, via: &Arc<Via>) {
         let lane = self.lane;
         let stamp = lane.settings.stamp.then_some(self.received);
-        let origin = self.origin;
+        let sender = self.sender;
         let (raw, manifest) =
-            self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(origin.clone())));
+            self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(sender)));
         manifest.note(via);
         raw.push(&Point { time: point.time.or(stamp), ..*point });
     }

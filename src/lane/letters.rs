@@ -17,13 +17,14 @@ mod file;
 mod letter;
 mod office;
 
-pub use letter::{Heading, Letter, Place, Refused, Selection, Waybill};
+pub use letter::{Heading, Letter, Place, Refused, Selection};
 pub use office::{DeadLetters, Page, Sum, list_files};
 
 use crate::books::BackendBook;
 use crate::clock::Clock;
 use file::{File, Tally};
 use letter::Draft;
+use protocols::UnixNanos;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -85,7 +86,7 @@ impl Letters {
     }
 
     /// Keeps so many bytes from now on, or none.
-    pub(super) fn limit(&self, max_size: Option<usize>) {
+    pub fn keep_at_most(&self, max_size: Option<usize>) {
         self.tray().max_size = max_size;
     }
 
@@ -93,11 +94,12 @@ impl Letters {
     pub fn put(&self, kind: &'static str, refused: Refused) {
         let (reason, points) = (refused.reason, u64::from(refused.points));
         self.book.refused.add(reason, points);
-        let draft = Draft::new(kind, refused, self.clock.now());
+        let mut draft = Draft::new(kind, refused, self.clock.now());
         let mut tray = self.tray();
         if !tray.has_room(draft.size()) {
             return self.book.dropped.add(reason, points);
         }
+        draft.id = self.next_id(draft.refused_at);
         self.book.dead_letters.add(points);
         tray.bytes += draft.size();
         tray.drafts.push(draft);
@@ -131,7 +133,7 @@ impl Letters {
     /// Writes what has come together.
     fn write(&self, file: &mut Option<File>) {
         let mut tray = self.tray();
-        let (mut drafts, max_size) = (std::mem::take(&mut tray.drafts), tray.max_size);
+        let (drafts, max_size) = (std::mem::take(&mut tray.drafts), tray.max_size);
         tray.bytes = 0;
         drop(tray);
         if drafts.is_empty() {
@@ -139,9 +141,6 @@ impl Letters {
         }
         // It may have been switched off a moment ago.
         let (Some(file), Some(max_size)) = (file, max_size) else { return self.give_up(&drafts) };
-        for draft in &mut drafts {
-            draft.id = self.next_id();
-        }
         match self.add(file, &drafts, max_size) {
             Ok(crowded_out) => {
                 self.ill.store(false, Relaxed);
@@ -216,20 +215,25 @@ impl Letters {
         }
     }
 
-    /// The microsecond of now, or the next that no letter has: so ids tell the order of all
+    /// The microsecond of a refusal, or the next that no letter has: so ids tell the order of all
     /// letters, and an id that is gone is never given again.
-    fn next_id(&self) -> i64 {
-        let now = self.clock.now().0 / 1000;
-        let next = |last: i64| Some(now.max(last + 1));
-        let last = self.ids.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();
-        now.max(last + 1)
+    fn next_id(&self, refused: UnixNanos) -> i64 {
+        let next = |last: i64| (refused.0 / 1000).max(last + 1);
+        let last = self.ids.fetch_update(Relaxed, Relaxed, |last| Some(next(last)));
+        next(last.unwrap_or_default())
     }
 
-    /// Waits until all is written, but not for ever: a disk that hangs must not keep the process.
-    /// Answers how many points were dropped, `shutdown`.
+    /// Waits until all is written and the file is whole without its log, but not for ever: a disk
+    /// that hangs must not keep the process. Answers how many points were dropped, `shutdown`.
     pub(super) async fn close(&self) -> u64 {
         let mut idle = self.idle.subscribe();
-        let settled = async { while self.tray().busy && idle.changed().await.is_ok() {} };
+        let me = self.me.upgrade();
+        let settled = async {
+            while self.tray().busy && idle.changed().await.is_ok() {}
+            let close = move || me.and_then(|me| me.file().as_mut().map(File::close));
+            let _ = tokio::task::spawn_blocking(close).await;
+        };
+        // What was not written by then is counted below.
         let _ = tokio::time::timeout(CLOSE_WITHIN, settled).await;
         let left = std::mem::take(&mut self.tray().drafts);
         let points = left.iter().map(|draft| u64::from(draft.refused.points)).sum();

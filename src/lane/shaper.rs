@@ -212,7 +212,8 @@ impl Shaper {
                 rows.len()
             });
             more = written.is_some();
-            rows.iter().for_each(|row| self.shape_as(&row, Source { kind, way: None }, again));
+            let source = Source { kind, origin: None, via: None };
+            rows.iter().for_each(|row| self.shape_as(&row, source, again));
         }
         self.scratch = rows;
         more
@@ -230,8 +231,9 @@ impl Shaper {
         let mut turn = Turn::begin(self.written);
         let mut done = parcel.done;
         while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
-            let source = Source { kind: point.measure.kind(), way: parcel.manifest.next_way() };
-            if self.settings.aggregate && folds(source.kind) {
+            let kind = point.measure.kind();
+            let source = parcel.manifest.next_source(kind);
+            if self.settings.aggregate && folds(kind) {
                 self.fold_alone(&point, source);
             } else {
                 self.shape(&point, source);

@@ -151,7 +151,7 @@ impl Delivery<'_> {
     }
 }
 
-fn hand_over(
+pub(super) fn hand_over(
     fronts: &mut [Front<'_>],
     lanes: LaneSet,
     point: &Point<'_>,

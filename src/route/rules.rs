@@ -59,6 +59,25 @@ impl LaneSet {
         Self(self.0 | other.0)
     }
 
+    /// Only the lane at `place`.
+    #[must_use]
+    pub fn of(place: usize) -> Self {
+        let mut set = Self::default();
+        set.insert(place);
+        set
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn shared(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether all of the other is in this set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
     /// The places, in order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;

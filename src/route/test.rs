@@ -4,6 +4,7 @@ use super::{Match, OneOrMany};
 use crate::mistake::{Mistake, did_you_mean};
 use crate::origin::{Origin, Protocol};
 use crate::pattern::Pattern;
+use crate::waybill::Provenance;
 use protocols::{Kind, Point};
 
 /// A compiled `match`: all parts must hold, each of them by any of its alternatives.
@@ -41,6 +42,14 @@ impl Test {
     pub fn matches(&self, point: &Point<'_>, origin: &Origin) -> bool {
         self.admits(origin)
             && holds(&self.kinds, |kinds| kinds.contains(&point.measure.kind()))
+            && holds(&self.name, |patterns| any(patterns, point.name))
+            && self.tags.iter().all(|(key, patterns)| tag_matches(point, key, patterns))
+    }
+
+    /// Whether it takes a point of which no more than this is known; what is not counts as met.
+    pub fn may_match(&self, point: &Point<'_>, known: &Provenance) -> bool {
+        known.origin.as_ref().is_none_or(|origin| self.admits(origin))
+            && known.kind.is_none_or(|kind| holds(&self.kinds, |kinds| kinds.contains(&kind)))
             && holds(&self.name, |patterns| any(patterns, point.name))
             && self.tags.iter().all(|(key, patterns)| tag_matches(point, key, patterns))
     }

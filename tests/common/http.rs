@@ -35,6 +35,11 @@ impl Http {
         Http { base: base.parse().unwrap(), client }
     }
 
+    /// The server's `host:port`.
+    pub fn address(&self) -> String {
+        self.base.authority().to_owned()
+    }
+
     pub async fn get(&self, path: &str) -> Reply {
         self.send(Method::GET, path, &[], Vec::new()).await.unwrap()
     }

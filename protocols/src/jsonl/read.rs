@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Appends the point that `line` describes.
+/// Appends the point that `line` describes; answers whether it takes the place of an earlier one.
 ///
 /// # Errors
 ///

@@ -120,6 +120,11 @@ impl File {
         Ok(if self.database.exists() { Some(self.database.open()?) } else { None })
     }
 
+    /// Lets go of it until it is needed again.
+    pub(super) fn close(&mut self) {
+        self.database.close();
+    }
+
     pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
         self.tally = Some(Tally::default());
         self.database.set_aside()

@@ -1,6 +1,6 @@
 //! What a dead letter tells, and which of them are meant.
 
-pub use crate::waybill::Waybill;
+use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::UnixNanos;
 
@@ -85,7 +85,7 @@ impl Selection {
 /// A letter on its way to the disk.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Given when it is written.
+    /// 0 until it is put in.
     pub(super) id: i64,
     pub(super) kind: &'static str,
     pub(super) refused_at: UnixNanos,

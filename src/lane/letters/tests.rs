@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::books::Books;
-use crate::origin::{Origin, Protocol};
-use crate::waybill::{self, Source, Via, Waybill};
-use protocols::{Kind, UnixNanos};
+use crate::waybill::{Draft, Source, Via, Waybill};
+use protocols::Kind;
 use std::fs;
 
 /// All letters of a directory, and the book of backend `b`, which keeps so many bytes.
@@ -20,7 +19,7 @@ fn rig(dir: &Path, max_size: Option<usize>) -> Rig {
     let all = DeadLetters::new(dir.to_owned(), Arc::clone(&books), clock);
     all.find();
     let letters = all.of("b");
-    letters.limit(max_size);
+    letters.keep_at_most(max_size);
     Rig { all, letters, book: books.backend("b") }
 }
 
@@ -50,19 +49,18 @@ impl Rig {
     }
 }
 
-fn somewhere() -> Waybill {
-    let origin = Origin { listener: "edge".into(), protocol: Protocol::Http };
-    let via = Via { route: "all".into(), rewrite: None };
-    let mut draft = waybill::Draft::default();
-    draft.add(2, Source { kind: Kind::Sample, way: Some((&origin, &via)) });
-    draft.finish()
-}
-
 fn refused(reason: &'static str, points: u32) -> Refused {
     let body: String = (0..points).map(|n| format!("m v={n} 1\n")).collect();
     let words = format!("400 {reason}");
     let born = UnixNanos::from_secs(7);
-    Refused { body: body.into(), points, reason, words, waybill: somewhere(), born }
+    Refused { body: body.into(), points, reason, words, waybill: waybill(), born }
+}
+
+fn waybill() -> Waybill {
+    let via = Via { route: "tasks".into(), rewrite: Some(7) };
+    let mut draft = Draft::default();
+    draft.add(9, Source { kind: Kind::Gauge, origin: None, via: Some(&via) });
+    draft.finish()
 }
 
 fn of_reason(reason: &str) -> Selection {
@@ -85,7 +83,7 @@ fn a_letter_tells_all_that_was_known() {
     assert_eq!((heading.place.backend.as_str(), heading.kind.as_str()), ("b", "influxdb"));
     assert_eq!((heading.reason.as_str(), heading.words.as_str()), ("rejected", "400 rejected"));
     assert_eq!((heading.points, heading.bytes), (2, 16));
-    assert_eq!((heading.born, heading.waybill), (UnixNanos::from_secs(7), somewhere()));
+    assert_eq!((heading.born, heading.waybill), (UnixNanos::from_secs(7), waybill()));
     assert!(heading.refused.0 > heading.born.0);
     assert_eq!(rig.all.letter(Some("c"), heading.place.id), Ok(None));
     assert_eq!(rig.book.refused.counts(), [("rejected", 2)]);
@@ -153,7 +151,7 @@ fn what_an_earlier_run_left_is_taken_up_once() {
     second.put("rejected", 1);
     assert_eq!(second.shown(), shown(&[("rejected", 3)]));
     assert_eq!(second.book.dropped.counts(), [("rejected", 1)]);
-    second.letters.limit(Some(1 << 20));
+    second.letters.keep_at_most(Some(1 << 20));
     second.put("rejected", 2);
     assert!(second.page(&Selection::default()).headings[0].place.id > id);
     second.balances();
@@ -162,7 +160,7 @@ fn what_an_earlier_run_left_is_taken_up_once() {
 #[test]
 fn the_oldest_make_room() {
     let dir = tempfile::tempdir().unwrap();
-    let size = Draft::new("influxdb", refused("rejected", 9), UnixNanos(0)).size();
+    let size = letter::Draft::new("influxdb", refused("rejected", 9), UnixNanos(0)).size();
     let rig = rig(dir.path(), Some(3 * size));
     for points in [9, 8, 7, 6, 9] {
         rig.put("rejected", points);

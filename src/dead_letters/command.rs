@@ -1,0 +1,269 @@
+//! `pointsman dead-letters list|show|replay|purge`: asks a running gateway.
+//!
+//! The gateway is found by `--admin`, or by what the configuration says of `[admin]`. Only `list`
+//! also works without one: it then reads the files in the data directory, and says so. The exit
+//! status is 0 when what was asked for was done, 1 when letters stayed, when there is no such
+//! letter or nobody answers, 2 when the question makes no sense.
+
+use super::{Asked, Content, List, Replayed, View};
+use crate::lane::{Selection, Sum, list_files};
+use clap::ValueEnum;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `host:port` of the admin listener.
+    pub admin: String,
+    /// Where the files are.
+    pub data_dir: PathBuf,
+    /// What standard output carries.
+    pub format: Format,
+    /// What to do.
+    pub task: Task,
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Show those of a backend and a reason, so many before an id.
+    List(Asked, Option<usize>, Option<i64>),
+    /// Show one with its records.
+    Show(i64),
+    /// Send them through the routing table.
+    Replay(Asked),
+    /// Drop them.
+    Purge(Asked),
+}
+
+/// How letters look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// As the admin listener answers.
+    Json,
+}
+
+/// What to print and how to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Printout {
+    /// For standard output.
+    pub out: String,
+    /// For standard error.
+    pub err: String,
+    /// The exit status.
+    pub status: u8,
+}
+
+/// Runs the command; blocks.
+pub fn run(options: &Options) -> Printout {
+    match &options.task {
+        Task::List(which, limit, after) => list(options, which, *limit, *after),
+        Task::Show(id) => told(options, &ask(options, &format!("/{id}"), None), show),
+        Task::Replay(which) => told(options, &post(options, "/replay", which), replayed),
+        Task::Purge(which) => told(options, &post(options, "/purge", which), purged),
+    }
+}
+
+/// What the gateway has answered.
+enum Answer {
+    /// What was asked for.
+    Done(String),
+    /// A sentence of the gateway's, and the exit status.
+    Refused(String, u8),
+    /// Nobody is there; why.
+    Nobody(String),
+}
+
+fn list(options: &Options, which: &Asked, limit: Option<usize>, after: Option<i64>) -> Printout {
+    let mut query = Vec::new();
+    query.extend(which.backend.iter().map(|backend| ("backend", backend.clone())));
+    query.extend(which.reason.iter().map(|reason| ("reason", reason.clone())));
+    query.extend(limit.map(|limit| ("limit", limit.to_string())));
+    query.extend(after.map(|after| ("after", after.to_string())));
+    let query = query.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
+    let query: Vec<_> = query.collect();
+    let answer = ask(options, &format!("?{}", query.join("&")), None);
+    let Answer::Nobody(why) = answer else { return told(options, &answer, listed) };
+    let which = Selection {
+        backend: which.backend.clone(),
+        reason: which.reason.clone(),
+        ..Selection::default()
+    };
+    match list_files(&options.data_dir, &which, after, limit.unwrap_or(OFFLINE)) {
+        Ok(page) => {
+            let text = serde_json::to_string(&List::from(page)).unwrap_or_default() + "\n";
+            let mut printout = told(options, &Answer::Done(text), listed);
+            let dir = options.data_dir.display();
+            let note = format!("{why}: this is what lies in {dir}\n");
+            printout.err.insert_str(0, &note);
+            printout
+        }
+        Err(problem) => Printout::failed(1, &problem),
+    }
+}
+
+/// Prints an answer as it is, or as `show` writes it, which also knows the exit status.
+fn told(options: &Options, answer: &Answer, show: fn(&str) -> Option<(String, u8)>) -> Printout {
+    let text = match answer {
+        Answer::Done(text) => text,
+        Answer::Refused(problem, status) => return Printout::failed(*status, problem),
+        Answer::Nobody(why) => {
+            return Printout::failed(1, &format!("{why}; this needs the running gateway"));
+        }
+    };
+    match show(text) {
+        Some((_, status)) if options.format == Format::Json => {
+            Printout { out: text.clone(), err: String::new(), status }
+        }
+        Some((out, status)) => Printout { out, err: String::new(), status },
+        None => Printout::failed(1, "the answer is not that of a gateway of this version"),
+    }
+}
+
+fn listed(text: &str) -> Option<(String, u8)> {
+    let list: List = serde_json::from_str(text).ok()?;
+    if list.letters.is_empty() {
+        return Some(("there are no dead letters\n".to_owned(), 0));
+    }
+    let title = ["ID", "REFUSED", "BACKEND", "REASON", "POINTS", "WORDS"].map(str::to_owned);
+    let row = |letter: &View| {
+        let View { id, refused, backend, reason, points, words, .. } = letter;
+        let (id, points) = (id.to_string(), points.to_string());
+        [id, short(refused), backend.clone(), reason.clone(), points, escaped(words)]
+    };
+    let rows: Vec<_> = std::iter::once(title).chain(list.letters.iter().map(row)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            let width = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            // Writing to a String does not fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        out.extend([line.trim_end(), "\n"]);
+    }
+    let Sum { letters, points } = list.sum;
+    let _ = writeln!(out, "{letters} letters, {points} points");
+    if let Some(next) = list.next {
+        let _ = writeln!(out, "older ones: --after {next}");
+    }
+    Some((out, 0))
+}
+
+fn show(text: &str) -> Option<(String, u8)> {
+    let (view, content): (View, Content) =
+        (serde_json::from_str(text).ok()?, serde_json::from_str(text).ok()?);
+    let View { id, backend, kind, reason, words, refused, born, points, bytes, routes } = view;
+    let routes = if routes.is_empty() { "not known".to_owned() } else { routes.join(", ") };
+    let mut out = format!(
+        "letter   {id}\nbackend  {backend} ({kind})\nreason   {reason}\nwords    {}\n\
+         refused  {refused}\nborn     {born}\npoints   {points} refused, in {bytes} bytes\nroutes   {}\n",
+        escaped(&words),
+        escaped(&routes),
+    );
+    out.push_str("\nrecords\n");
+    for line in content.records.unwrap_or_default().lines() {
+        let _ = writeln!(out, "  {}", escaped(line));
+    }
+    out.push_str("\npoints\n");
+    for point in content.decoded {
+        let _ = writeln!(out, "  {}", escaped(point.get()));
+    }
+    if let Some(problem) = content.problem {
+        let _ = writeln!(out, "  none: {problem}");
+    }
+    Some((out, 0))
+}
+
+fn replayed(text: &str) -> Option<(String, u8)> {
+    let Replayed { replayed, unmatched, kept, problems } = serde_json::from_str(text).ok()?;
+    let mut out = format!("replayed {replayed} points, kept {kept}");
+    if unmatched > 0 {
+        let _ = write!(out, "; no route takes {unmatched}");
+    }
+    out.push('\n');
+    for problem in problems {
+        let _ = writeln!(out, "{}", escaped(&problem));
+    }
+    Some((out, u8::from(kept > 0)))
+}
+
+fn purged(text: &str) -> Option<(String, u8)> {
+    let Sum { letters, points } = serde_json::from_str(text).ok()?;
+    Some((format!("purged {letters} letters, {points} points\n"), 0))
+}
+
+fn post(options: &Options, path: &str, which: &Asked) -> Answer {
+    ask(options, path, Some(serde_json::to_string(which).unwrap_or_default()))
+}
+
+fn ask(options: &Options, path: &str, body: Option<String>) -> Answer {
+    let admin = &options.admin;
+    let url = format!("http://{admin}/v1/dead-letters{path}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answer = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
+        runtime.block_on(exchange(&url, body)).map_err(|error| error.to_string())
+    });
+    match answer {
+        Ok((200, text)) => Answer::Done(text),
+        Ok((status, text)) => Answer::Refused(message(&text), if status == 400 { 2 } else { 1 }),
+        Err(_) => Answer::Nobody(format!("no gateway answers at {admin}")),
+    }
+}
+
+async fn exchange(url: &str, body: Option<String>) -> Result<(u16, String), reqwest::Error> {
+    // The first caller wins and the others are told so, which is all that is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // The admin listener is near; no proxy leads to it.
+    let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build()?;
+    let request = match body {
+        Some(body) => client.post(url).header("content-type", "application/json").body(body),
+        None => client.get(url),
+    };
+    let answer = request.send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+/// The sentence in a refusal.
+fn message(text: &str) -> String {
+    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    json.pointer("/error/message").and_then(|message| message.as_str()).unwrap_or(text).to_owned()
+}
+
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// To the second.
+fn short(time: &str) -> String {
+    time.split_once('.').map_or_else(|| time.to_owned(), |(whole, _)| format!("{whole}Z"))
+}
+
+/// What a terminal would obey is shown instead.
+fn escaped(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+impl Printout {
+    fn failed(status: u8, problem: &str) -> Self {
+        Self { out: String::new(), err: format!("error: {problem}\n"), status }
+    }
+}
+
+/// How many letters a list shows without a gateway, if it is not said.
+const OFFLINE: usize = 100;
+const CONNECT: Duration = Duration::from_secs(5);

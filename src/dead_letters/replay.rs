@@ -1,0 +1,134 @@
+//! Dead letters once more through the routing table, the one of now.
+//!
+//! A letter is replayed whole or not at all: when one of its points finds no route, or a record
+//! is no point, or a backend that would get it has no room, then it stays as it is. Letters leave
+//! their file only after all their points were handed to lanes; a kill in between has them
+//! replayed again. What is refused again becomes a new letter.
+
+use super::decode::{Decoded, decode};
+use super::view::DAMAGED;
+use crate::clock::Clock;
+use crate::lane::{DeadLetters, Letter, Place, Selection};
+use crate::route::again::Errand;
+use crate::route::{Table, Tables};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of the letters that were to be replayed, in points.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Handed to lanes.
+    pub replayed: u64,
+    /// Those that no route takes, which therefore stay.
+    pub unmatched: u64,
+    /// All that stay.
+    pub kept: u64,
+    /// Why they do, for some of the letters.
+    pub problems: Vec<String>,
+}
+
+/// Replays what is selected. Ends, too, when a backend has no room, and keeps the rest.
+///
+/// # Errors
+///
+/// A sentence that says which file cannot be read or written.
+pub async fn replay(
+    letters: &Arc<DeadLetters>,
+    tables: &Tables,
+    clock: Clock,
+    which: Selection,
+) -> Result<Replayed, String> {
+    let mut told = Replayed::default();
+    // Those of now: what is refused again meanwhile waits for the next time.
+    let places = on_disk(letters, move |letters| letters.places(&which)).await?;
+    for places in places.chunks(CHUNK) {
+        let read = places.to_vec();
+        let read =
+            move |letters: &DeadLetters| read.iter().map(|place| letters.at(place)).collect();
+        let found: Vec<Option<Letter>> = on_disk(letters, read).await?;
+        let mut gone = Vec::new();
+        for letter in found.into_iter().flatten() {
+            ease(tables).await;
+            match hand_over(&tables.load(), &letter, clock) {
+                Ok(()) => gone.push(letter.heading.place.clone()),
+                Err(reason) => told.keep(&letter, &reason),
+            }
+        }
+        told.replayed += on_disk(letters, move |letters| letters.replayed(&gone)).await?.points;
+    }
+    Ok(told)
+}
+
+/// Why a letter stays.
+enum Stays {
+    /// So many of its points find no route.
+    Unmatched(u64),
+    /// Another reason.
+    Because(String),
+}
+
+fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<(), Stays> {
+    let because = |problem: String| Stays::Because(problem);
+    let body = letter.body.as_ref().ok_or_else(|| because(DAMAGED.to_owned()))?;
+    let Decoded { points, lines } = decode(&letter.heading.kind, body).map_err(because)?;
+    let mut errand = Errand::new(table, &letter.heading.place.backend);
+    let mut unmatched = 0;
+    for (point, line) in points.iter().zip(lines) {
+        let is_taken = errand.plan(&point, letter.heading.waybill.at(line));
+        unmatched += u64::from(!is_taken);
+    }
+    if unmatched > 0 {
+        return Err(Stays::Unmatched(unmatched));
+    }
+    if let Some(full) = errand.full() {
+        return Err(because(format!("the queue of backend `{full}` is full")));
+    }
+    errand.run(&points, clock.now());
+    Ok(())
+}
+
+impl Replayed {
+    fn keep(&mut self, letter: &Letter, reason: &Stays) {
+        let Place { id, backend } = &letter.heading.place;
+        self.kept += u64::from(letter.heading.points);
+        let problem = match reason {
+            Stays::Unmatched(points) => {
+                self.unmatched += points;
+                format!("no route takes {points} of its points")
+            }
+            Stays::Because(problem) => problem.clone(),
+        };
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(format!("letter {id} of {backend} stays: {problem}"));
+        }
+    }
+}
+
+/// Waits, but not for ever, while some lane's shaper is behind: what it has no room for would be
+/// dropped. No table is held meanwhile.
+async fn ease(tables: &Tables) {
+    let is_behind = || tables.load().lanes.iter().any(crate::lane::Lane::behind);
+    let mut left = PATIENCE;
+    while !left.is_zero() && is_behind() {
+        tokio::time::sleep(GLANCE).await;
+        left = left.saturating_sub(GLANCE);
+    }
+}
+
+async fn on_disk<T: Send + 'static>(
+    letters: &Arc<DeadLetters>,
+    work: impl FnOnce(&DeadLetters) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let letters = Arc::clone(letters);
+    let done = tokio::task::spawn_blocking(move || work(&letters)).await;
+    done.map_err(|stopped| stopped.to_string())?
+}
+
+/// How many letters a kill may have replayed again.
+const CHUNK: usize = 32;
+/// How many letters that stay are told of one by one.
+const PROBLEMS_MAX: usize = 10;
+/// A shaper waits for no backend, so it is never behind for long.
+const PATIENCE: Duration = Duration::from_secs(10);
+const GLANCE: Duration = Duration::from_millis(1);
