@@ -16,7 +16,8 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
 //! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
-//! [`line`] and [`spool`], [`shipper`], [`effort`], [`retry`].
+//! [`line`] and [`spool`], [`shipper`], [`trial`], [`effort`],
+//! [`retry`].
 
 mod aggregate;
 mod config;
@@ -40,6 +41,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod trial;
 mod windows;
 
 pub use config::{

@@ -127,7 +127,7 @@ impl Shipper {
         if let Some(database) = &self.create {
             match self.create_database(database).await {
                 Ok(()) => self.create = None,
-                Err(detail) => return Outcome::Retry { after: None, detail },
+                Err(detail) => return Outcome::not_now(detail),
             }
         }
         let body = self.request.body(payload).await;
@@ -135,7 +135,7 @@ impl Shipper {
             self.client.post(self.request.url.clone()).headers(self.request.headers()).body(body);
         match sent.send().await {
             Ok(response) => self.judge(response).await,
-            Err(error) => Outcome::Retry { after: None, detail: causes(&error.without_url()) },
+            Err(error) => Outcome::not_now(causes(&error.without_url())),
         }
     }
 
