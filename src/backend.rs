@@ -81,9 +81,19 @@ pub enum Outcome {
     Retry {
         /// When the peer said to come back.
         after: Option<Duration>,
+        /// Whether the peer has looked at this very payload and failed, so that the payload may
+        /// be the trouble. Not when it is away, busy, or wants to be asked later.
+        answered: bool,
         /// What happened, for the log.
         detail: String,
     },
+}
+
+impl Outcome {
+    /// The peer is away, or not to be asked now.
+    pub fn not_now(detail: impl Into<String>) -> Self {
+        Self::Retry { after: None, answered: false, detail: detail.into() }
+    }
 }
 
 /// Why a payload is divided whose size is what the backend minds.

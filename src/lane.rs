@@ -16,8 +16,8 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
 //! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`],
-//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`effort`],
-//! [`retry`], and what comes back from there, [`letters`].
+//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`trial`],
+//! [`effort`], [`retry`], and what comes back from there, [`letters`].
 
 mod aggregate;
 mod carried;
@@ -44,6 +44,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod trial;
 mod windows;
 
 pub use config::{

@@ -96,7 +96,11 @@ fn lane_defaults() -> lane::Config {
         memory: Some(Size::mib(64)),
         spool: Some(lane::OnDisk::On(lane::SpoolConfig { max_size: Some(Size::mib(1024)) })),
         timeout: Some(Span::secs(10)),
-        retry: Retry { first: Some(Span::millis(100)), max: Some(Span::secs(30)) },
+        retry: Retry {
+            first: Some(Span::millis(100)),
+            max: Some(Span::secs(30)),
+            suspect_after: Some(Span::secs(60)),
+        },
         concurrency: Some(1),
         ..lane::Config::default()
     }

@@ -143,7 +143,7 @@ impl Shipper {
     async fn attempt(&mut self, payload: &Payload) -> Outcome {
         let body = self.request.body(payload).await;
         let endpoints = Arc::clone(&self.endpoints);
-        let mut outcome = Outcome::Retry { after: None, detail: "there is no endpoint".to_owned() };
+        let mut outcome = Outcome::not_now("there is no endpoint");
         let mut next = endpoints.choose();
         for _ in 0..endpoints.len() {
             let Some(at) = next else { break };
@@ -165,7 +165,7 @@ impl Shipper {
     /// What became of the payload at one endpoint, and whether that one is there.
     async fn try_at(&mut self, at: &Try<'_>, body: Bytes) -> (Outcome, bool) {
         if let Err((detail, answers)) = self.create_database(at).await {
-            return (Outcome::Retry { after: None, detail }, answers);
+            return (Outcome::not_now(detail), answers);
         }
         let sent = self.client.post(at.target().write.clone()).headers(self.request.headers());
         match sent.body(body).send().await {
@@ -173,10 +173,7 @@ impl Shipper {
                 let answers = !is_away(response.status());
                 (judge(response).await, answers)
             }
-            Err(error) => {
-                let detail = causes(&error.without_url());
-                (Outcome::Retry { after: None, detail }, false)
-            }
+            Err(error) => (Outcome::not_now(causes(&error.without_url())), false),
         }
     }
 
@@ -231,7 +228,7 @@ async fn judge(response: reqwest::Response) -> Outcome {
 }
 
 fn silent() -> (Outcome, bool) {
-    (Outcome::Retry { after: None, detail: "no answer to a trial".to_owned() }, false)
+    (Outcome::not_now("no answer to a trial"), false)
 }
 
 /// How many of so many points an endpoint took.

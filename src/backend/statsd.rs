@@ -259,7 +259,7 @@ impl Shipper {
 
     fn later(&self, doing: &str, error: &io::Error) -> Outcome {
         self.book.noticed.add(kind(error), 1);
-        Outcome::Retry { after: None, detail: format!("{doing} {}: {error}", self.address) }
+        Outcome::not_now(format!("{doing} {}: {error}", self.address))
     }
 }
 

@@ -103,7 +103,7 @@ fn outcome(result: io::Result<()>) -> Outcome {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
             Outcome::Rejected { reason: "closed", detail: "standard output is closed".to_owned() }
         }
-        Err(error) => Outcome::Retry { after: None, detail: format!("standard output: {error}") },
+        Err(error) => Outcome::not_now(format!("standard output: {error}")),
     }
 }
 

@@ -67,8 +67,8 @@ impl Shipper {
         let write = move || lock(&writer).write(&payload.body, payload.born, now);
         match tokio::task::spawn_blocking(write).await {
             Ok(Ok(written)) => self.note(written),
-            Ok(Err(error)) => Outcome::Retry { after: None, detail: error.to_string() },
-            Err(stopped) => Outcome::Retry { after: None, detail: stopped.to_string() },
+            Ok(Err(error)) => Outcome::not_now(error.to_string()),
+            Err(stopped) => Outcome::not_now(stopped.to_string()),
         }
     }
 

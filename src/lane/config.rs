@@ -143,6 +143,8 @@ pub struct Retry {
     pub first: Option<Span>,
     /// The longest delay; caps `Retry-After` too.
     pub max: Option<Span>,
+    /// How long a backend may fail at a payload before it is seen whether it takes others.
+    pub suspect_after: Option<Span>,
 }
 
 impl Default for Expire {

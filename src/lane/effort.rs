@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub(super) struct Effort {
     spent: AtomicU32,
     granted: AtomicU32,
+    explored: AtomicU32,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { spent: AtomicU32::new(0), granted: AtomicU32::new(LEAST) }
+        Self { spent: 0.into(), granted: LEAST.into(), explored: 0.into() }
     }
 }
 
@@ -38,6 +39,17 @@ impl Effort {
         self.spent.fetch_add(1, Relaxed);
     }
 
+    /// Whether it may be divided to find out whether the backend takes anything at all.
+    pub(super) fn may_explore(&self) -> bool {
+        self.explored.load(Relaxed) < EXPLORED_MOST
+    }
+
+    /// Counts such a division, which is not charged to the others.
+    pub(super) fn explore(&self) {
+        self.explored.fetch_add(1, Relaxed);
+        self.granted.fetch_add(1, Relaxed);
+    }
+
     fn spent(&self) -> u32 {
         self.spent.load(Relaxed)
     }
@@ -47,6 +59,8 @@ impl Effort {
 const LEAST: u32 = 64;
 /// And what none is granted more than: a second or two of a server that is near.
 const MOST: u32 = 512;
+/// Down to a single record of a payload of the usual size.
+const EXPLORED_MOST: u32 = 16;
 
 #[cfg(test)]
 mod tests {

@@ -9,11 +9,12 @@
 
 use super::WhenFull;
 use super::effort::Effort;
+use super::trial::{Conduct, Failure, Step, Trials};
 use crate::backend::Payload;
 use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::UnixNanos;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How much a line may hold, and what happens beyond.
@@ -79,6 +80,8 @@ pub(super) struct Slot {
     width: i64,
     load: Option<Load>,
     stored: bool,
+    /// How the backend has failed at it, if it has.
+    conduct: Option<Box<Conduct>>,
     /// Shared by all the parts of what was once one payload.
     effort: Arc<Effort>,
 }
@@ -91,6 +94,11 @@ impl Slot {
         Some(Payload::new(body, points, born).with(waybill))
     }
 
+    /// How often the backend has failed at it.
+    fn failures(&self) -> u32 {
+        self.conduct.as_ref().map_or(0, |conduct| conduct.failures())
+    }
+
     fn points(&self) -> u64 {
         u64::from(self.record.points)
     }
@@ -98,6 +106,16 @@ impl Slot {
     fn cost(&self) -> usize {
         self.record.bytes + self.record.waybill + size_of::<Self>()
     }
+}
+
+/// A payload that a shipper takes in hand.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) id: i64,
+    pub(super) payload: Payload,
+    pub(super) effort: Arc<Effort>,
+    /// What the backend said, if the payload was found to be what it fails at.
+    pub(super) verdict: Option<Arc<str>>,
 }
 
 /// Payloads in order.
@@ -125,6 +143,7 @@ pub(super) struct Line {
     pub(super) shapers: u32,
     /// What is in hand: a payload's number and the lane whose shipper has it. Few at a time.
     claims: Vec<(i64, u64)>,
+    trials: Trials,
 }
 
 impl Default for Line {
@@ -147,6 +166,7 @@ impl Default for Line {
             erase: Vec::new(),
             shapers: 0,
             claims: Vec::new(),
+            trials: Trials::default(),
         }
     }
 }
@@ -200,15 +220,48 @@ impl Line {
 
     /// A shipper waits while another lane's has something in hand, so that order survives
     /// the change from one to the other; and while the body of the next is on disk.
-    pub(super) fn claim(&mut self, lane: u64) -> Option<(i64, Payload, Arc<Effort>)> {
+    pub(super) fn claim(&mut self, lane: u64) -> Option<Claimed> {
         if self.claims.iter().any(|(_, other)| *other != lane) {
             return None;
         }
-        let slot = self.unclaimed(false).and_then(|at| self.slots.get(at))?;
+        let next = match self.trials.witness() {
+            Some(witness) => self.place(witness).filter(|_| !self.is_claimed(witness)),
+            None => self.unclaimed(false),
+        };
+        let slot = next.and_then(|at| self.slots.get(at))?;
         let (id, payload) = (slot.record.id, slot.payload()?);
         let effort = Arc::clone(&slot.effort);
+        let verdict = slot.conduct.as_ref().and_then(|conduct| conduct.verdict()).cloned();
         self.claims.push((id, lane));
-        Some((id, payload, effort))
+        Some(Claimed { id, payload, effort, verdict })
+    }
+
+    /// The backend has failed at a payload that is in hand, and may have had it to blame.
+    pub(super) fn failed(&mut self, id: i64, failure: Failure<'_>) -> Step {
+        let others = self.slots.iter().filter(|slot| self.could_witness(slot, id));
+        let witness = others.min_by_key(|slot| slot.failures()).map(|slot| slot.record.id);
+        let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) else {
+            return Step::Rest(None);
+        };
+        self.trials.failed(id, slot.conduct.get_or_insert_default(), failure, witness)
+    }
+
+    /// The backend took a payload that is in hand, or some of it.
+    pub(super) fn vouch(&mut self, id: i64) {
+        let Some(finding) = self.trials.delivered(id) else { return };
+        let at = self.place(finding.suspect());
+        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
+            self.trials.convict(finding, slot.conduct.get_or_insert_default());
+        }
+    }
+
+    /// Whether anything is there that nobody has in hand and the backend has not failed at.
+    pub(super) fn has_fresh(&self) -> bool {
+        self.slots.iter().any(|slot| slot.failures() == 0 && !self.is_claimed(slot.record.id))
+    }
+
+    fn could_witness(&self, slot: &Slot, suspect: i64) -> bool {
+        slot.record.id != suspect && !self.is_claimed(slot.record.id)
     }
 
     pub(super) fn commit(&mut self, id: i64) {
@@ -220,6 +273,7 @@ impl Line {
 
     pub(super) fn let_go(&mut self, id: i64) {
         self.claims.retain(|(claimed, _)| *claimed != id);
+        self.trials.let_go(id);
     }
 
     pub(super) fn replace(&mut self, id: i64, parts: [Payload; 2]) {
@@ -230,6 +284,9 @@ impl Line {
         let ((order, part), half) = (whole.record.order, whole.width / 2);
         self.put(at, second, (order, part + half), half, Arc::clone(&whole.effort));
         self.put(at, first, (order, part), half, whole.effort);
+        for slot in self.slots.iter_mut().skip(at).take(2) {
+            slot.conduct = whole.conduct.as_ref().and_then(|conduct| conduct.of_parts());
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -249,7 +306,14 @@ impl Line {
         for record in records {
             self.ids = self.ids.max(record.id);
             self.order = self.order.max(record.order.0);
-            let slot = Slot { record, width: 0, load: None, stored: true, effort: Arc::default() };
+            let slot = Slot {
+                record,
+                width: 0,
+                load: None,
+                stored: true,
+                conduct: None,
+                effort: Arc::default(),
+            };
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.enter(self.slots.len(), slot);
@@ -282,10 +346,14 @@ impl Line {
     fn missing_ahead(&self) -> Vec<i64> {
         let ahead = self.ahead();
         let is_missing = |slot: &&Slot| slot.load.is_none();
-        if !self.first(ahead / 2).any(|slot| slot.load.is_none()) {
+        // A witness may stand far behind.
+        let witness = self.slot(self.trials.witness()).filter(is_missing);
+        if witness.is_none() && !self.first(ahead / 2).any(|slot| slot.load.is_none()) {
             return Vec::new();
         }
-        self.first(ahead).filter(is_missing).map(|slot| slot.record.id).collect()
+        let next = self.first(ahead).filter(is_missing);
+        let missing: BTreeSet<_> = witness.into_iter().chain(next).map(|s| s.record.id).collect();
+        missing.into_iter().collect()
     }
 
     /// The slots at the front whose bodies make so many bytes, and one in any case.
@@ -355,7 +423,10 @@ impl Line {
     fn trim(&mut self) {
         let kept = self.first(self.ahead()).count();
         for slot in self.slots.iter_mut().skip(kept) {
-            if slot.stored && !self.claims.iter().any(|(id, _)| *id == slot.record.id) {
+            let id = slot.record.id;
+            let is_wanted = self.trials.witness() == Some(id)
+                || self.claims.iter().any(|(claimed, _)| *claimed == id);
+            if slot.stored && !is_wanted {
                 slot.load = None;
             }
         }
@@ -414,8 +485,16 @@ impl Line {
 /// How the line itself is kept.
 impl Line {
     fn unclaimed(&self, in_memory: bool) -> Option<usize> {
-        let is_claimed = |slot: &Slot| self.claims.iter().any(|(id, _)| *id == slot.record.id);
+        let is_claimed = |slot: &Slot| self.is_claimed(slot.record.id);
         self.slots.iter().position(|slot| !(is_claimed(slot) || in_memory && slot.stored))
+    }
+
+    fn is_claimed(&self, id: i64) -> bool {
+        self.claims.iter().any(|(claimed, _)| *claimed == id)
+    }
+
+    fn slot(&self, id: Option<i64>) -> Option<&Slot> {
+        self.slots.get(self.place(id?)?)
     }
 
     fn place(&self, id: i64) -> Option<usize> {
@@ -435,7 +514,7 @@ impl Line {
         let (id, bytes) = (self.ids, body.len());
         let record = Record { id, order, points, bytes, waybill: waybill.bytes(), born };
         let load = Some(Load { body, waybill });
-        self.enter(at, Slot { record, width, load, stored: false, effort });
+        self.enter(at, Slot { record, width, load, stored: false, conduct: None, effort });
     }
 
     fn enter(&mut self, at: usize, slot: Slot) {
@@ -451,6 +530,7 @@ impl Line {
 
     fn take(&mut self, at: usize) -> Option<Slot> {
         let slot = self.slots.remove(at)?;
+        self.trials.left(slot.record.id);
         self.points -= slot.points();
         self.bytes -= slot.record.bytes;
         self.cost -= slot.cost();
@@ -535,11 +615,11 @@ mod tests {
         let mut line = Line::default();
         line.push(payload(9));
         line.push(payload(3));
-        let (id, ..) = line.claim(1).unwrap();
+        let Claimed { id, .. } = line.claim(1).unwrap();
         line.replace(id, [payload(1), payload(2)]);
         let orders: Vec<_> = line.slots.iter().map(|slot| slot.record.order).collect();
         assert!(orders.is_sorted() && orders[0] < orders[1], "{orders:?}");
-        let mut next = || line.claim(1).map(|(_, payload, _)| payload.points);
+        let mut next = || line.claim(1).map(|claimed| claimed.payload.points);
         assert_eq!([next(), next(), next(), next()], [Some(1), Some(2), Some(3), None]);
     }
 
@@ -559,7 +639,7 @@ mod tests {
         (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
         let stored = line.work(true, true).store;
         line.stored(stored.iter().map(|(record, _)| record.id));
-        while let Some((id, ..)) = line.claim(1) {
+        while let Some(Claimed { id, .. }) = line.claim(1) {
             line.commit(id);
             let fetch = line.work(true, false).fetch;
             fetch.into_iter().for_each(|id| {
@@ -577,7 +657,7 @@ mod tests {
         (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
         assert_eq!(line.work(true, true).store.len(), 4);
         line.put_off(Vec::new(), 1);
-        while let Some((id, ..)) = line.claim(1) {
+        while let Some(Claimed { id, .. }) = line.claim(1) {
             line.commit(id);
         }
         assert!(line.work(true, true).is_empty(), "all went to the backend");

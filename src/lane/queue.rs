@@ -19,8 +19,9 @@
 mod disk;
 
 use super::effort::Effort;
-use super::line::{Limits, Line, Record};
+use super::line::{Claimed, Limits, Line, Record};
 use super::spool::Spool;
+use super::trial::{Failure, Step};
 use crate::backend::Payload;
 use crate::books::BackendBook;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -124,12 +125,17 @@ impl Queue {
     pub(super) fn claim(&self, lane: u64) -> Claim<'_> {
         let mut line = self.line();
         match line.claim(lane) {
-            Some((id, payload, effort)) => {
-                Claim::Take(Ticket { queue: self, id, payload: Some(payload), effort })
+            Some(Claimed { id, payload, effort, verdict }) => {
+                Claim::Take(Ticket { queue: self, id, payload: Some(payload), effort, verdict })
             }
             None if line.is_empty() && line.shapers == 0 => Claim::Done,
             None => Claim::Wait,
         }
+    }
+
+    /// Whether anything is there that nobody has in hand and the backend has not failed at.
+    pub(super) fn has_fresh(&self) -> bool {
+        self.line().has_fresh()
     }
 
     /// Whether HTTP is to be told to come back later.
@@ -182,6 +188,7 @@ pub(super) struct Ticket<'q> {
     id: i64,
     payload: Option<Payload>,
     effort: Arc<Effort>,
+    verdict: Option<Arc<str>>,
 }
 
 impl Ticket<'_> {
@@ -190,11 +197,32 @@ impl Ticket<'_> {
         self.payload.as_ref()
     }
 
+    /// The backend took the payload, which leaves the queue.
+    pub(super) fn deliver(self) -> Option<Payload> {
+        self.queue.line().vouch(self.id);
+        self.commit()
+    }
+
     /// The payload has found its end and leaves the queue.
     pub(super) fn commit(mut self) -> Option<Payload> {
         let payload = self.payload.take();
         self.queue.change(|line| line.commit(self.id));
         payload
+    }
+
+    /// What the backend said, if this was found to be what it fails at.
+    pub(super) const fn verdict(&self) -> Option<&Arc<str>> {
+        self.verdict.as_ref()
+    }
+
+    /// The backend has failed at this payload, and may have had it to blame.
+    pub(super) fn failed(&self, failure: Failure<'_>) -> Step {
+        self.queue.change(|line| line.failed(self.id, failure))
+    }
+
+    /// The backend took some of the payload, so it is well.
+    pub(super) fn vouch(&self) {
+        self.queue.change(|line| line.vouch(self.id));
     }
 
     /// What is spent on finding what is refused of the payload that this is a part of.

@@ -45,6 +45,8 @@ pub struct Settings {
     pub retry_first: Duration,
     /// The longest delay between attempts; caps `Retry-After` too.
     pub retry_max: Duration,
+    /// How long a backend may fail at a payload before it is seen whether it takes others.
+    pub suspect_after: Duration,
     /// How many attempts run side by side; 1 keeps order.
     pub concurrency: u32,
     /// Whether points without a time get that of their arrival; only a relay of statsd lines
@@ -87,6 +89,7 @@ impl Settings {
             timeout: config.timeout.map_or(TIMEOUT, |timeout| timeout.0).max(SHORTEST),
             retry_first: config.retry.first.map_or(RETRY_FIRST, |first| first.0).max(SHORTEST),
             retry_max: config.retry.max.map_or(RETRY_MAX, |max| max.0).max(SHORTEST),
+            suspect_after: config.retry.suspect_after.map_or(SUSPECT_AFTER, |after| after.0),
             concurrency: config.concurrency.unwrap_or(1).max(1),
             stamp: !relay,
             unique_times: kind == "influxdb",
@@ -140,6 +143,7 @@ const DEAD_LETTERS: usize = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+const SUSPECT_AFTER: Duration = Duration::from_secs(60);
 /// Zero would turn a timer into a busy loop.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// As many receiving sockets as a small machine runs; more workers share them in turn.

@@ -7,8 +7,10 @@
 //! | divide | its halves take its place; a record that cannot be halved becomes a dead letter |
 //! | partial | the same, where a repeat does no harm, so that what is refused is known; elsewhere it leaves the queue |
 //! | retry | it stays, and the next attempt comes after a delay |
+//! | retry, answered | the same; when that goes on, whose fault it is is [tried](super::trial) |
 //!
-//! Retries are endless: only the queue's bound gives points up. One bad record costs about as
+//! Retries are endless: only the queue's bound gives points up, and a backend that fails at the
+//! same records while it takes others. One bad record costs about as
 //! many attempts as its payload can be halved, and its neighbours nothing; what a payload full of
 //! them may cost is bounded by its [effort](super::effort), and a part that is refused when that is
 //! spent is given up as it is. The size at which a backend refused is remembered, and
@@ -21,11 +23,14 @@ use super::letters::Refused;
 use super::queue::{Claim, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
+use super::trial::{Failure, Step};
 use crate::backend::{Outcome, Payload, Ship, TOO_LARGE};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One of a lane's shippers.
@@ -56,38 +61,44 @@ impl Shipper {
                     }
                 }
                 Claim::Take(ticket) => match self.attempt(ticket).await {
-                    None => failures = 0,
-                    Some(after) => {
+                    Next::Well => failures = 0,
+                    Next::GoOn => {}
+                    Next::Rest(rest) => {
                         failures += 1;
-                        self.rest(failures, after).await;
+                        self.rest(failures, rest, &mut changes).await;
                     }
                 },
             }
         }
     }
 
-    /// Ships one payload. When it has to be tried again, answers when the peer wants it.
-    async fn attempt(&mut self, ticket: Ticket<'_>) -> Option<Option<Duration>> {
-        let payload = ticket.payload()?;
+    /// Ships one payload.
+    async fn attempt(&mut self, ticket: Ticket<'_>) -> Next {
+        let Some(payload) = ticket.payload() else { return Next::GoOn };
+        if let Some(words) = ticket.verdict() {
+            let words = words.to_string();
+            self.convict(ticket, words);
+            return Next::Well;
+        }
         if payload.body.len() > self.state.learnt.load(Relaxed)
             && let Some(halves) = halves(payload)
         {
             ticket.replace(halves);
-            return None;
+            return Next::Well;
         }
-        let outcome =
-            match tokio::time::timeout(self.settings.timeout, self.ship.ship(payload)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Outcome::Retry { after: None, detail: self.silence() },
-            };
+        let attempt = tokio::time::timeout(self.settings.timeout, self.ship.ship(payload));
+        let outcome = attempt.await.unwrap_or_else(|_| Outcome::not_now(self.silence()));
         self.settle(ticket, outcome)
     }
 
-    fn settle(&self, ticket: Ticket<'_>, outcome: Outcome) -> Option<Option<Duration>> {
-        if let Outcome::Retry { after, detail } = outcome {
+    fn settle(&self, ticket: Ticket<'_>, outcome: Outcome) -> Next {
+        if let Outcome::Retry { after, answered, detail } = outcome {
             self.state.book.retries.add(1);
             self.fell_ill(&detail);
-            return Some(after);
+            return match answered && self.ship.is_idempotent() {
+                true => self.failed(ticket, &detail),
+                false => Next::Rest(Rest { after, ..Rest::default() }),
+            };
         }
         self.recovered();
         match outcome {
@@ -101,16 +112,52 @@ impl Shipper {
                 self.divide(ticket, Refusal { reason, words: detail });
             }
             Outcome::Delivered | Outcome::Retry { .. } => {
-                let points = ticket.commit().map_or(0, |payload| payload.points);
+                let points = ticket.deliver().map_or(0, |payload| payload.points);
                 self.state.book.delivered.add(u64::from(points));
             }
         }
-        None
+        Next::Well
+    }
+
+    /// The backend failed at this payload. Whether the payload is to blame is tried out.
+    fn failed(&self, ticket: Ticket<'_>, words: &str) -> Next {
+        let halves = ticket.payload().and_then(halves);
+        let failure = Failure {
+            now: Instant::now(),
+            patience: self.settings.suspect_after,
+            words,
+            divisible: halves.is_some() && ticket.effort().is_left(),
+            explorable: halves.is_some() && ticket.effort().may_explore(),
+        };
+        match (ticket.failed(failure), halves) {
+            (Step::Divide, Some(halves)) => ticket.divide(halves),
+            (Step::Explore, Some(halves)) => {
+                ticket.effort().explore();
+                ticket.divide(halves);
+                return Next::Rest(Rest::default());
+            }
+            (Step::Divide | Step::Explore, None) | (Step::Witness, _) => {}
+            (Step::Rest(at_most), _) => return Next::Rest(Rest { at_most, ..Rest::default() }),
+            (Step::RestAlone, _) => return Next::Rest(Rest { alone: true, ..Rest::default() }),
+        }
+        Next::GoOn
+    }
+
+    /// The backend takes others and fails at this one for good.
+    fn convict(&self, ticket: Ticket<'_>, words: String) {
+        if self.state.may_log("guilty") {
+            let backend = &self.settings.name;
+            tracing::warn!(%backend, "the backend fails at a batch and takes others, so what it cannot take is looked for: {words}");
+        }
+        self.divide(ticket, Refusal { reason: REJECTED_PERMANENT, words });
     }
 
     /// Some records were refused, and which is to be found if that does no harm.
     fn find(&self, ticket: Ticket<'_>, refused: u32, refusal: Refusal) {
         let Some(payload) = ticket.payload() else { return };
+        if refused < payload.points {
+            ticket.vouch();
+        }
         // Whoever says that it were all of them needs not be asked again. A number that cannot
         // be right says nothing.
         if self.ship.is_idempotent() && refused != payload.points {
@@ -174,14 +221,42 @@ impl Shipper {
         format!("no answer within {:?}", self.settings.timeout)
     }
 
-    async fn rest(&mut self, failures: u32, after: Option<Duration>) {
+    async fn rest(&mut self, failures: u32, rest: Rest, changes: &mut watch::Receiver<u64>) {
+        let Rest { after, at_most, alone } = rest;
         let backoff = Backoff { first: self.settings.retry_first, max: self.settings.retry_max };
         let delay = backoff.delay(failures, after, rand::random());
+        let others = async {
+            if !alone {
+                std::future::pending::<()>().await;
+            }
+            while !self.state.queue.has_fresh() && changes.changed().await.is_ok() {}
+        };
         tokio::select! {
-            () = tokio::time::sleep(delay) => {}
+            () = tokio::time::sleep(at_most.map_or(delay, |most| delay.min(most))) => {}
+            () = others => {}
             () = self.handed_over.cancelled() => {}
         }
     }
+}
+
+/// What a shipper does after an attempt.
+enum Next {
+    /// The next one; the backend has its wits together.
+    Well,
+    /// The next one, of which nothing is expected.
+    GoOn,
+    /// Nothing for a while.
+    Rest(Rest),
+}
+
+#[derive(Default)]
+struct Rest {
+    /// When the peer said to come back.
+    after: Option<Duration>,
+    /// No longer than this.
+    at_most: Option<Duration>,
+    /// No longer than the payload stays the only one.
+    alone: bool,
 }
 
 /// Why, and in which words.
@@ -232,6 +307,9 @@ fn middle(body: &Bytes) -> Option<usize> {
 fn lines(body: &Bytes) -> u64 {
     memchr::memchr_iter(b'\n', body).count() as u64
 }
+
+/// Why a record is given up at which a backend fails, when it fails at nothing else.
+const REJECTED_PERMANENT: &str = "rejected_permanent";
 
 /// A backend that refuses even this much is not asked in smaller pieces beforehand.
 const LEARNT_MIN: usize = 1024;

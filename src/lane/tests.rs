@@ -78,18 +78,24 @@ struct Scripted {
     abhors: Option<&'static str>,
     /// Lines that hold this are refused, and nothing but their number is told.
     refuses: Option<&'static str>,
+    /// At a payload that holds this it fails, and so it does at all until then.
+    fails: Option<&'static str>,
+    ill_until: Option<Instant>,
+    idempotent: bool,
 }
 
 impl Scripted {
     fn new(record: &Record) -> Self {
-        let (script, takes) = (VecDeque::new(), Duration::ZERO);
         Self {
             record: record.clone(),
-            script,
-            takes,
+            script: VecDeque::new(),
+            takes: Duration::ZERO,
             largest: usize::MAX,
             abhors: None,
             refuses: None,
+            fails: None,
+            ill_until: None,
+            idempotent: false,
         }
     }
 
@@ -98,6 +104,10 @@ impl Scripted {
             return Outcome::Divide { reason: TOO_LARGE, detail: "413".to_owned() };
         }
         let text = str::from_utf8(&payload.body).unwrap();
+        let is_ill = self.ill_until.is_some_and(|end| Instant::now() < end);
+        if is_ill || self.fails.is_some_and(|word| text.contains(word)) {
+            return failure();
+        }
         if self.abhors.is_some_and(|word| text.contains(word)) {
             return Outcome::Divide { reason: "rejected", detail: "400".to_owned() };
         }
@@ -132,12 +142,17 @@ impl Ship for Scripted {
     }
 
     fn is_idempotent(&self) -> bool {
-        self.refuses.is_some()
+        self.idempotent
     }
 }
 
 fn again(after: Option<u64>) -> Outcome {
-    Outcome::Retry { after: after.map(Duration::from_secs), detail: "later".to_owned() }
+    let (after, detail) = (after.map(Duration::from_secs), "later".to_owned());
+    Outcome::Retry { after, answered: false, detail }
+}
+
+fn failure() -> Outcome {
+    Outcome::Retry { after: None, answered: true, detail: "500".to_owned() }
 }
 
 /// A lane to a scripted backend, started at 1000.3 s since 1970.
@@ -521,7 +536,9 @@ async fn a_payload_full_of_bad_records_costs_a_bounded_number_of_attempts() {
 
 /// Delivers 5000 points of which those are bad; answers the book and how many attempts it took.
 async fn some_are_refused(is_bad: impl Fn(i64) -> bool) -> (Arc<BackendBook>, usize) {
-    let bench = Bench::new(settings("influxdb", ""), |ship| ship.refuses = Some("bad"));
+    let bench = Bench::new(settings("influxdb", ""), |ship| {
+        (ship.refuses, ship.idempotent) = (Some("bad"), true);
+    });
     let name = |n| if is_bad(n) { "bad" } else { "r" };
     bench.send(0, |points| (0..5000).for_each(|n| reading(points, name(n), n, Some(n))));
     let (book, record) = (bench.book(), bench.record.clone());
@@ -568,6 +585,86 @@ async fn refusals_are_counted_by_reason() {
     bench.end().await;
     assert_eq!(book.delivered.get(), 3);
     assert_eq!(book.dropped.counts(), [("not_finite", 1), ("partial", 1), ("rejected", 4)]);
+}
+
+/// A lane whose backend fails at what holds `bad`, and at all for so many seconds.
+fn failing(seconds: u64) -> Bench {
+    let config = "retry = { max = \"1s\", suspect_after = \"2s\" }\nbatch = { points = 100 }";
+    Bench::new(settings("influxdb", config), |ship| {
+        (ship.fails, ship.idempotent) = (Some("bad"), true);
+        ship.takes = Duration::from_millis(5);
+        ship.ill_until = Some(Instant::now() + Duration::from_secs(seconds));
+    })
+}
+
+/// The numbers of what was delivered, in order.
+fn numbers(lines: &[String]) -> Vec<i64> {
+    lines.iter().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_backend_fails_at_for_good_is_found_and_others_go_on() {
+    let bench = failing(0);
+    let name = |n| if n == 17 || n == 60 { "bad" } else { "r" };
+    bench.send(0, |points| (0..100).for_each(|n| reading(points, name(n), n, Some(n))));
+    for second in 1..15 {
+        sleep(Duration::from_secs(1)).await;
+        bench.send(0, |points| reading(points, "r", 100 + second, Some(second)));
+    }
+    sleep(Duration::from_secs(2)).await;
+    let (book, record) = (bench.book(), bench.record.clone());
+    assert_eq!(book.held(), 0);
+    let mut kept = numbers(&bench.end().await);
+    kept.sort_unstable();
+    assert_eq!(kept, (0..115).filter(|n| ![17, 60, 100].contains(n)).collect::<Vec<_>>());
+    assert_eq!(book.dropped.counts(), [("rejected_permanent", 2)]);
+    assert!(record.attempts().len() < 100, "{}", record.attempts().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_failures_costs_nothing_and_keeps_order() {
+    let bench = failing(20);
+    for n in 0..40 {
+        bench.send(0, |points| (0..10).for_each(|m| reading(points, "r", 10 * n + m, Some(n))));
+        sleep(Duration::from_millis(700)).await;
+    }
+    let book = bench.book();
+    assert_eq!(numbers(&bench.end().await), (0..400).collect::<Vec<_>>());
+    assert_eq!((book.delivered.get(), book.dropped.total()), (400, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_bad_records_all_the_time_holds_up_nobody() {
+    let bench = failing(0);
+    let book = bench.book();
+    for n in 0..60 {
+        bench.send(0, |points| {
+            (0..50).for_each(|m| reading(points, if m == 7 { "bad" } else { "r" }, n, Some(m)));
+        });
+        sleep(Duration::from_secs(1)).await;
+        assert!(book.held() < 50 * 6, "{n}: {}", book.held());
+    }
+    for _ in 0..4 {
+        bench.send(0, |points| reading(points, "r", 1, Some(1)));
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(bench.end().await.len(), 60 * 49 + 4);
+    assert_eq!(book.dropped.counts(), [("rejected_permanent", 60)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_in_line_nobody_is_given_up() {
+    let bench = failing(0);
+    bench.send(0, |points| reading(points, "bad", 1, Some(1)));
+    sleep(Duration::from_secs(600)).await;
+    let book = bench.book();
+    assert_eq!((book.held(), book.dropped.total()), (1, 0));
+    for n in 0..3 {
+        bench.send(0, |points| reading(points, "r", n, Some(1)));
+        sleep(Duration::from_millis(1500)).await;
+    }
+    assert_eq!(numbers(&bench.end().await), [0, 1, 2]);
+    assert_eq!(book.dropped.counts(), [("rejected_permanent", 1)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -768,6 +865,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Delivered),
         Just(again(None)),
         Just(again(Some(3))),
+        Just(failure()),
         Just(Outcome::Divide { reason: TOO_LARGE, detail: detail() }),
         Just(Outcome::Divide { reason: "rejected", detail: detail() }),
         Just(Outcome::Rejected { reason: "rejected", detail: detail() }),
@@ -793,11 +891,12 @@ proptest! {
             .enable_time().start_paused(true).build().unwrap();
         let config = format!(
             "flush = \"1s\"\nmemory = \"2KiB\"\nmax_series = 20\nwhen_full = \"{when_full}\"\n\
-             batch = {{ points = 7, bytes = \"300B\" }}",
+             batch = {{ points = 7, bytes = \"300B\" }}\nretry = {{ suspect_after = \"1s\" }}",
         );
         runtime.block_on(async {
             let bench = Bench::new(settings(kind, &config), |ship| {
                 ship.script = script.into();
+                ship.idempotent = kind == "influxdb";
                 ship.takes = Duration::from_millis(300);
             });
             let book = bench.book();

@@ -49,6 +49,7 @@ fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
     positive("timeout", some_time(lane.timeout));
     positive("retry.first", some_time(lane.retry.first));
     positive("retry.max", some_time(lane.retry.max));
+    positive("retry.suspect_after", some_time(lane.retry.suspect_after));
     positive("max_series", lane.max_series != Some(0));
     positive("concurrency", lane.concurrency != Some(0));
     positive("batch.points", lane.batch.points != Some(0));
@@ -307,6 +308,7 @@ mod tests {
             ),
             ("retry = { first = '2s', max = '1s' }", &["retry.max: it must not be shorter"]),
             ("retry = { first = '0s' }\ntimeout = '0s'", &["retry.first", "timeout"]),
+            ("retry = { suspect_after = '0s' }", &["retry.suspect_after: it must be more"]),
             ("memory = '1KiB'\nbatch.bytes = '1MiB'", &["memory: it must hold at least one batch"]),
             ("retention = '0s'\nmax_size = '0B'", &["retention", "max_size"]),
         ] {

@@ -195,7 +195,7 @@ mod tests {
         fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
             Box::pin(async move {
                 if !self.takes {
-                    return Outcome::Retry { after: None, detail: "never".to_owned() };
+                    return Outcome::not_now("never");
                 }
                 let text = String::from_utf8_lossy(&payload.body);
                 self.lines.lock().unwrap().extend(text.lines().map(str::to_owned));

@@ -9,6 +9,7 @@
 //! | other 4xx | refused for good |
 //! | 401, 403, 404 | hold: a person has to mend credentials, rights or the database |
 //! | 408, 429, 3xx, 5xx, no answer | come back later |
+//! | 500 that does not say when | the same, and it may be this payload's fault |
 //!
 //! Sources of the texts: InfluxDB 1.x `services/httpd` and `tsdb`, 2.x `http/write_handler.go`,
 //! 3.x `influxdb3_server`. 1.x says no more than "field type conflict" and stores nothing when
@@ -52,7 +53,9 @@ impl Answer<'_> {
     }
 
     fn retry(&self, detail: String, now: SystemTime) -> Outcome {
-        Outcome::Retry { after: self.retry_after.and_then(|text| delay(text, now)), detail }
+        let after = self.retry_after.and_then(|text| delay(text, now));
+        let answered = self.status == 500 && after.is_none();
+        Outcome::Retry { after, answered, detail }
     }
 
     /// How many points a partial write refused, when the answer says so.
@@ -149,6 +152,7 @@ mod tests {
             Outcome::Partial { rejected, reason, .. } => format!("{reason} {rejected}"),
             Outcome::Rejected { reason, .. } => reason.into(),
             Outcome::Divide { reason, .. } => format!("divide {reason}"),
+            Outcome::Retry { answered: true, .. } => "fault".into(),
             Outcome::Retry { after, .. } => {
                 format!("retry {}", after.unwrap_or_default().as_secs())
             }
@@ -200,7 +204,8 @@ mod tests {
             (406, "", "rejected"),
             (413, "Request Entity Too Large", "divide too_large"),
             (307, "", "retry 0"),
-            (500, r#"{"error":"timeout"}"#, "retry 0"),
+            (500, r#"{"error":"timeout"}"#, "fault"),
+            (502, "Bad Gateway", "retry 0"),
             (503, "request throttled, queue full", "retry 0"),
         ];
         for (status, body, expected) in table {
@@ -218,6 +223,7 @@ mod tests {
         ] {
             assert_eq!(short(outcome(429, Some(text), "")), expected, "{text}");
         }
+        assert_eq!(short(outcome(500, Some("2"), "busy")), "retry 2");
     }
 
     #[test]
