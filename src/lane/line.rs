@@ -624,6 +624,34 @@ mod tests {
     }
 
     #[test]
+    fn a_witness_is_fetched_from_wherever_it_stands() {
+        let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+        (1..=9).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+        let stored = line.work(true, true).store;
+        line.stored(stored.iter().map(|(record, _)| record.id));
+        let now = tokio::time::Instant::now();
+        let (divisible, explorable, patience) = (false, false, std::time::Duration::ZERO);
+        let failure = Failure { now, patience, words: "500", divisible, explorable };
+        let mut witnesses = Vec::new();
+        for _ in 2..=9 {
+            let suspect = line.claim(1).unwrap().id;
+            assert_eq!((suspect, line.failed(suspect, failure)), (1, Step::Witness));
+            line.let_go(suspect);
+            let witness = line.trials.witness().unwrap();
+            for id in line.work(true, false).fetch {
+                line.fetched(id, Some(Load { body: Bytes::from_static(b"\n"), ..Load::default() }));
+            }
+            line.trim();
+            assert_eq!(line.claim(1).unwrap().id, witness);
+            assert!(line.claim(1).is_none(), "nobody else is tried meanwhile");
+            assert_eq!(line.failed(witness, failure), Step::Rest(None));
+            line.let_go(witness);
+            witnesses.push(witness);
+        }
+        assert_eq!(witnesses, [2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
     fn all_of_memory_goes_to_disk_when_it_overflows() {
         let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
         (1..=3).for_each(|points| assert_eq!(line.push(payload(points)), 0));

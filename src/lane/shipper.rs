@@ -136,6 +136,10 @@ impl Shipper {
                 ticket.divide(halves);
                 return Next::Rest(Rest::default());
             }
+            (Step::Refuse, _) => {
+                let (reason, words) = (REJECTED_PERMANENT, words.to_owned());
+                self.give_up(ticket, u32::MAX, Refusal { reason, words });
+            }
             (Step::Divide | Step::Explore, None) | (Step::Witness, _) => {}
             (Step::Rest(at_most), _) => return Next::Rest(Rest { at_most, ..Rest::default() }),
             (Step::RestAlone, _) => return Next::Rest(Rest { alone: true, ..Rest::default() }),

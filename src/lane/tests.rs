@@ -653,6 +653,37 @@ async fn who_sends_bad_records_all_the_time_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shippers_side_by_side_find_what_their_backend_fails_at() {
+    let (clock, record) = (Clock::starting_at(UnixNanos(0)), Record::default());
+    let state = State::new(Arc::default(), 1);
+    let ships = (0..3).map(|_| {
+        let takes = Duration::from_millis(50);
+        let (fails, idempotent) = (Some("bad"), true);
+        Box::new(Scripted { takes, fails, idempotent, ..Scripted::new(&record) }) as Box<dyn Ship>
+    });
+    let config = "retry = { max = \"1s\", suspect_after = \"2s\" }\nbatch = { points = 20 }";
+    let settings = settings("influxdb", config);
+    let (lane, mut running) =
+        spawn_many(settings, Arc::clone(&state), Box::new(Lines), ships.collect(), clock);
+    let name = |n| if n % 33 == 5 { "bad" } else { "r" };
+    for n in 0..300 {
+        send(&lane, clock, 0, |points| reading(points, name(n), n, Some(n)));
+        sleep(Duration::from_millis(100)).await;
+    }
+    for n in 300..310 {
+        send(&lane, clock, 0, |points| reading(points, "r", n, Some(n)));
+        sleep(Duration::from_secs(1)).await;
+    }
+    drop(lane);
+    running.drained().await;
+    let bad = (0..300).filter(|n| n % 33 == 5).count();
+    assert_eq!(state.book.dropped.counts(), [("rejected_permanent", bad as u64)]);
+    let kept: std::collections::BTreeSet<_> = numbers(&record.lines()).into_iter().collect();
+    assert_eq!(kept.len(), 310 - bad);
+    balanced(&state.book);
+}
+
+#[tokio::test(start_paused = true)]
 async fn alone_in_line_nobody_is_given_up() {
     let bench = failing(0);
     bench.send(0, |points| reading(points, "bad", 1, Some(1)));

@@ -15,6 +15,9 @@
 //! payload: who sends one bad record sends more. A part is divided without a witness if anything
 //! was delivered since the last failure, so that a search does not have to wait for fresh points.
 //!
+//! With several shippers others are delivered all the time: what was delivered between two failures
+//! of a suspect is as good as a witness.
+//!
 //! Who sends a bad record sends one in every payload, and then no witness is taken. So after some
 //! that were not, the suspect is *explored*: divided, which loses nothing, so that a good part of
 //! it can be the witness; or the witness is, if the suspect is a single record.
@@ -33,8 +36,10 @@ pub(super) struct Conduct {
     is_part: bool,
     /// How many witnesses were called against it.
     called: u32,
-    /// And how many of them were delivered.
+    /// How often something was delivered after a failure at it.
     witnesses: u32,
+    /// How much had been delivered at its last failure.
+    seen: u64,
     /// What the backend said, once it is guilty.
     verdict: Option<Arc<str>>,
 }
@@ -66,6 +71,8 @@ pub(super) enum Step {
     Divide,
     /// The same, and the next attempt comes after a delay.
     Explore,
+    /// It is to be refused.
+    Refuse,
 }
 
 /// The trial that is on, and what was learnt from those before.
@@ -74,6 +81,8 @@ pub(super) struct Trials {
     on: Option<Trial>,
     /// Whether anything was delivered since the last failure.
     alive: bool,
+    /// How many payloads were delivered so far.
+    deliveries: u64,
     /// When a payload was last found guilty.
     found: Option<Instant>,
 }
@@ -119,6 +128,9 @@ impl Trials {
         let Failure { now, patience, words, divisible, explorable } = failure;
         let was_alive = std::mem::take(&mut self.alive);
         conduct.failures += 1;
+        // With several shippers others are delivered between two failures, trial or not.
+        let spoken = conduct.failures > 1 && self.deliveries > conduct.seen;
+        conduct.seen = self.deliveries;
         let since = *conduct.since.get_or_insert(now);
         if let Some(trial) = self.on.take_if(|trial| trial.witness == id) {
             return if trial.explores { explore(conduct, explorable) } else { Step::Rest(None) };
@@ -130,6 +142,12 @@ impl Trials {
         let left = patience.saturating_sub(now.duration_since(since));
         if !(conduct.is_part || is_known || left.is_zero()) {
             return Step::Rest(Some(left));
+        }
+        conduct.witnesses += u32::from(spoken);
+        if spoken && (divisible || conduct.witnesses >= WITNESSES) {
+            self.found = Some(now);
+            conduct.is_part = true;
+            return if divisible { Step::Divide } else { Step::Refuse };
         }
         let Some(witness) = witness else { return Step::RestAlone };
         let in_vain = conduct.called.saturating_sub(conduct.witnesses);
@@ -146,6 +164,7 @@ impl Trials {
     /// The backend took a payload; answers the suspect against whom that speaks.
     pub(super) fn delivered(&mut self, id: i64) -> Option<Finding> {
         self.alive = true;
+        self.deliveries += 1;
         let trial = self.on.take_if(|trial| trial.witness == id)?;
         Some(Finding(trial))
     }
@@ -168,6 +187,7 @@ impl Trials {
     /// Enters a finding into the suspect's conduct.
     pub(super) fn convict(&mut self, Finding(trial): Finding, conduct: &mut Conduct) {
         conduct.witnesses += 1;
+        conduct.seen = self.deliveries;
         if trial.divisible || conduct.witnesses >= WITNESSES {
             conduct.verdict = Some(trial.words);
             self.found = Some(trial.began);
@@ -242,6 +262,7 @@ mod tests {
                         Step::Witness => format!("try{}", trials.witness().unwrap()),
                         Step::Divide => "divide".to_owned(),
                         Step::Explore => "explore".to_owned(),
+                        Step::Refuse => "refuse".to_owned(),
                     };
                 }
                 b'd' => {
@@ -311,7 +332,14 @@ mod tests {
     }
 
     #[test]
+    fn what_others_deliver_between_two_failures_speaks_too() {
+        check("f1 d2 +60 f1 >divide");
+        check("p1 i f1 >try2 x2 d3 f1 >alone d3 f1 >alone d3 f1 >refuse");
+        check("i f1 d2 f1 d2 f1 d2 f1 >rest60");
+    }
+
+    #[test]
     fn a_witness_that_leaves_says_nothing() {
-        check("f1 +60 f1 >try2 x2 d2 >nothing f1 >try3 d3 >guilty1");
+        check("f1 +60 f1 >try2 x2 f1 >try3 d3 >guilty1");
     }
 }
