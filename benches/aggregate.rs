@@ -3,6 +3,8 @@
 use pointsman::backend::{Outcome, Payload, Ship, Shipping};
 use pointsman::clock::Clock;
 use pointsman::lane::{Config, Lane, Settings, State, series_hash, spawn};
+use pointsman::origin::{Origin, Protocol};
+use pointsman::waybill::Via;
 use protocols::{Batch, Encode, Measure, Point, Skip, UnixNanos};
 use std::sync::Arc;
 
@@ -36,9 +38,11 @@ fn absorb(bencher: divan::Bencher<'_, '_>, names: usize, measure: Measure<'_>) {
 }
 
 fn take(lane: &Lane, batch: &Batch) {
-    let mut front = lane.front(0, UnixNanos(0));
+    let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
+    let via = Arc::new(Via { route: "all".into(), rewrite: None });
+    let mut front = lane.front(0, UnixNanos(0), &origin);
     for point in batch.iter() {
-        front.take(&point, series_hash(point.name, point.tags));
+        front.take(&point, series_hash(point.name, point.tags), &via);
     }
     front.close();
 }

@@ -15,6 +15,7 @@ pub use banner::{Started, banner};
 
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::lane::DeadLetters;
 use crate::net::HandedIn;
 use crate::notify::Notify;
 use crate::plan::Plan;
@@ -53,6 +54,7 @@ pub struct App {
     books: Arc<Books>,
     clock: Clock,
     tables: Tables,
+    letters: Arc<DeadLetters>,
     lanes: Lanes,
     listeners: Listeners,
     admin: Admin,
@@ -86,6 +88,7 @@ impl App {
     ) -> Result<Self, String> {
         let (wish, wishes) = mpsc::channel(1);
         let books = Arc::new(Books::default());
+        let letters = DeadLetters::new(plan.data_dir.clone(), Arc::clone(&books), clock);
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
         let mut app = Self {
             admin: Admin::new(admin::state(
@@ -100,6 +103,7 @@ impl App {
             books,
             clock,
             tables: Tables::default(),
+            letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),
             lock: None,
@@ -182,9 +186,14 @@ impl App {
         let rules = plan.rules()?;
         if self.lock.is_none() && data_dir::is_used(&plan) {
             self.lock = Some(data_dir::Lock::take(&plan.data_dir)?);
+            self.letters.find();
         }
-        let world =
-            lanes::World { books: &self.books, data_dir: &plan.data_dir, clock: self.clock };
+        let world = lanes::World {
+            books: &self.books,
+            letters: &self.letters,
+            data_dir: &plan.data_dir,
+            clock: self.clock,
+        };
         let table = self.tables.load_full();
         let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
         drop(table);

@@ -6,12 +6,14 @@
 
 pub mod blackhole;
 pub mod influxdb;
+mod pool;
 pub mod statsd;
 pub mod stdout;
 pub mod store;
 
 use crate::books::BackendBook;
 use crate::clock::Clock;
+use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::{Encode, UnixNanos, jsonl};
 use std::future::Future;
@@ -29,12 +31,20 @@ pub struct Payload {
     pub points: u32,
     /// When the first of them was encoded.
     pub born: UnixNanos,
+    /// Where its records came from.
+    pub waybill: Waybill,
 }
 
 impl Payload {
     /// Records that tell so many points, the first of which was encoded then.
     pub fn new(body: impl Into<Bytes>, points: u32, born: UnixNanos) -> Self {
-        Self { body: body.into(), points, born }
+        Self { body: body.into(), points, born, waybill: Waybill::default() }
+    }
+
+    /// The same, whose records came from there.
+    #[must_use]
+    pub fn with(self, waybill: Waybill) -> Self {
+        Self { waybill, ..self }
     }
 }
 
@@ -126,36 +136,46 @@ impl Config {
         }
     }
 
-    /// What takes them there. Must be called inside a runtime.
+    /// What takes them there, so many side by side. Must be called inside a runtime.
     ///
     /// # Errors
     ///
     /// A sentence that says which setting cannot be used.
-    pub fn shipper(&self, world: &World<'_>) -> Result<Box<dyn Ship>, String> {
+    pub fn shippers(&self, count: u32, world: &World<'_>) -> Result<Vec<Box<dyn Ship>>, String> {
         let book = || Arc::clone(world.book);
-        Ok(match self {
-            Self::Statsd(config) => Box::new(statsd::Shipper::new(config, book())?),
-            Self::Influxdb(config) => Box::new(influxdb::Shipper::new(config)?),
-            Self::Store(config) => {
-                Box::new(store::Shipper::new(world.data_dir, config, world.clock, book()))
+        match self {
+            Self::Statsd(config) => several(count, || statsd::Shipper::new(config, book())),
+            Self::Influxdb(config) => {
+                let shipper = influxdb::Shipper::new(config, world)?;
+                several(count, || Ok(shipper.clone()))
             }
-            Self::Stdout(_) => {
-                Box::new(stdout::Shipper::new().map_err(|error| format!("stdout: {error}"))?)
-            }
-            Self::Blackhole(_) => Box::new(blackhole::Shipper),
-        })
+            Self::Store(config) => several(count, || {
+                Ok(store::Shipper::new(world.data_dir, config, world.clock, book()))
+            }),
+            Self::Stdout(_) => several(count, || {
+                stdout::Shipper::new().map_err(|error| format!("stdout: {error}"))
+            }),
+            Self::Blackhole(_) => several(count, || Ok(blackhole::Shipper)),
+        }
     }
 
     /// Where it sends to, for people; never a secret.
     pub fn place(&self) -> String {
         match self {
             Self::Statsd(config) => config.address.clone(),
-            Self::Influxdb(config) => config.url.clone(),
+            Self::Influxdb(config) => config.url.join(", "),
             Self::Store(_) => "under the data directory".to_owned(),
             Self::Stdout(_) => "standard output".to_owned(),
             Self::Blackhole(_) => "nowhere".to_owned(),
         }
     }
+}
+
+fn several<S: Ship + 'static>(
+    count: u32,
+    make: impl Fn() -> Result<S, String>,
+) -> Result<Vec<Box<dyn Ship>>, String> {
+    (0..count).map(|_| Ok(Box::new(make()?) as Box<dyn Ship>)).collect()
 }
 
 /// The values of `kind`.
@@ -164,6 +184,8 @@ pub const KINDS: [&str; 5] = ["statsd", "influxdb", "store", "stdout", "blackhol
 /// What a shipper finds around it.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
+    /// The backend's name.
+    pub name: &'a str,
     /// Where the embedded store lives.
     pub data_dir: &'a Path,
     /// The present time.

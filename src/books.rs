@@ -8,14 +8,19 @@
 //!
 //! ```text
 //! listener:  received = routed + unmatched + denied
-//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + held
-//!            held = inbox + windows + open + queued
+//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + replayed + held
+//!            held = inbox + windows + open + queued + dead_letters
 //! ```
+//!
+//! What a backend refused for good is *held* as a dead letter, where that is configured. From there
+//! it leaves as `replayed` (and is then `handed` to lanes anew) or is dropped: `purged`,
+//! `dead_letters_full`, `dead_letters_damaged`. A refusal that cannot be kept is dropped with its
+//! own reason. `refused` counts all refusals, kept or not, and is in no equation.
 
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -115,7 +120,7 @@ pub struct ListenerBook {
 pub struct BackendBook {
     /// Points that routes handed over.
     pub handed: Counter,
-    /// Points of an earlier run that were found in the spool.
+    /// Points of an earlier run that were found in the spool or among the dead letters.
     pub recovered: Counter,
     /// Points the backend took.
     pub delivered: Counter,
@@ -123,6 +128,10 @@ pub struct BackendBook {
     pub retries: Counter,
     /// Points given up, by reason.
     pub dropped: Reasons,
+    /// Points that the backend refused for good, kept or not, by reason.
+    pub refused: Reasons,
+    /// Dead letters' points that went through the routing table again.
+    pub replayed: Counter,
     /// Parts of delivered points that could not be said (a text column, say), by reason.
     pub lost_parts: Reasons,
     /// Things done to points on the way (`time_moved`, `name_collision`), by kind.
@@ -141,12 +150,24 @@ pub struct BackendBook {
     pub queued: Gauge,
     /// Of these, points on disk.
     pub spooled: Gauge,
+    /// Points in dead letters.
+    pub dead_letters: Gauge,
     /// Bytes in the queue.
     pub queued_bytes: Gauge,
     /// Birth of the oldest queued payload, nanoseconds since 1970; 0 when there is none.
     pub oldest: Gauge,
     /// Series held by the windows.
     pub series: Gauge,
+    endpoints: Mutex<BTreeMap<String, Weak<EndpointBook>>>,
+}
+
+/// What is known of one of a backend's endpoints, for as long as it is one.
+#[derive(Debug, Default)]
+pub struct EndpointBook {
+    /// 1 while the last attempt there failed.
+    pub ill: Gauge,
+    /// Points it took.
+    pub delivered: Counter,
 }
 
 impl BackendBook {
@@ -159,9 +180,33 @@ impl BackendBook {
         }
     }
 
+    /// Points that are neither delivered nor dropped yet, nor dead letters.
+    pub fn under_way(&self) -> u64 {
+        self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+    }
+
     /// Points that are neither delivered nor dropped yet.
     pub fn held(&self) -> u64 {
-        self.inbox.get() + self.windows.get() + self.open.get() + self.queued.get()
+        self.under_way() + self.dead_letters.get()
+    }
+
+    /// The book of an endpoint, opened when it is first asked for and closed when nobody has it.
+    pub fn endpoint(&self, name: &str) -> Arc<EndpointBook> {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|_, book| book.strong_count() > 0);
+        if let Some(book) = endpoints.get(name).and_then(Weak::upgrade) {
+            return book;
+        }
+        let book = Arc::default();
+        endpoints.insert(name.to_owned(), Arc::downgrade(&book));
+        book
+    }
+
+    /// Every endpoint's book, by name.
+    pub fn endpoints(&self) -> Vec<(String, Arc<EndpointBook>)> {
+        let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = endpoints.iter();
+        open.filter_map(|(name, book)| Some((name.clone(), book.upgrade()?))).collect()
     }
 }
 
@@ -223,4 +268,25 @@ fn all<T>(shelf: &Shelf<T>) -> Vec<(String, Arc<T>)> {
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoints_book_is_shared_and_closes_with_its_last_holder() {
+        let book = BackendBook::default();
+        let (one, other) = (book.endpoint("a"), book.endpoint("b"));
+        let again = book.endpoint("a");
+        again.delivered.add(7);
+        drop((again, other));
+        let open = |book: &BackendBook| {
+            let books = book.endpoints().into_iter();
+            books.map(|(name, book)| (name, book.delivered.get())).collect::<Vec<_>>()
+        };
+        assert_eq!(open(&book), [("a".to_owned(), 7)]);
+        drop(one);
+        assert_eq!(open(&book), []);
+    }
 }

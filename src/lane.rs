@@ -16,7 +16,7 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
 //! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
-//! [`line`] and [`spool`], [`shipper`], [`retry`].
+//! [`line`] and [`spool`], [`shipper`], [`retry`], and what comes back from there, [`letters`].
 
 mod aggregate;
 mod config;
@@ -25,6 +25,7 @@ mod distinct;
 mod edges;
 mod front;
 mod layout;
+mod letters;
 mod line;
 mod names;
 mod queue;
@@ -48,6 +49,10 @@ pub use config::{
 pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
+pub use letters::{
+    DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, Waybill,
+    letters_dir, letters_file, list_files,
+};
 pub use series::series_hash;
 pub use settings::Settings;
 pub use spool::file as spool_file;
@@ -56,6 +61,7 @@ pub use state::State;
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
+use crate::origin::Origin;
 use protocols::{Encode, UnixNanos};
 use shaper::{Parcel, Shaper};
 use shipper::Shipper;
@@ -106,9 +112,14 @@ impl Lane {
         self.0.settings.aggregate
     }
 
-    /// A receiving task's hold on the lane for one batch, received at that time.
-    pub fn front(&self, worker: usize, received: UnixNanos) -> Front<'_> {
-        Front::new(&self.0, worker, received)
+    /// A receiving task's hold on the lane for one batch, received there at that time.
+    pub fn front<'a>(
+        &'a self,
+        worker: usize,
+        received: UnixNanos,
+        origin: &'a Origin,
+    ) -> Front<'a> {
+        Front::new(&self.0, worker, received, origin)
     }
 }
 
@@ -147,6 +158,7 @@ pub fn spawn_many(
     let settings = Arc::new(settings);
     let (lane, handed_over) = state.adopt();
     state.queue.limit(settings.limits());
+    state.letters.limit(settings.dead_letters);
     state.windows.align(clock.now(), nanos(settings.flush));
     let (inbox, parcels) = mpsc::channel(INBOX);
     let shaping = Shaping::new(&state);
@@ -222,11 +234,14 @@ impl Running {
         self.tasks.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until the disk has learnt of all that was delivered, which it does a moment later.
-    pub async fn settled(&self) {
-        if !self.handed_over.is_cancelled() {
-            self.state.queue.close().await;
+    /// Waits until the disk has learnt of all that was delivered or refused, which it does a
+    /// moment later; answers how many refused points it did not take in time.
+    pub async fn settled(&self) -> u64 {
+        if self.handed_over.is_cancelled() {
+            return 0;
         }
+        self.state.queue.close().await;
+        self.state.letters.close().await
     }
 
     /// Stops at once. What is still held goes to the spool, or is counted as dropped, `shutdown`;
@@ -238,6 +253,7 @@ impl Running {
         if !self.handed_over.is_cancelled() {
             drop(self.state.windows.end(UnixNanos(0), &Expire::default()));
             self.state.queue.close().await;
+            self.state.letters.close().await;
             self.state.book.dropped.add("shutdown", self.state.queue.abandon());
         }
         self.lost() - before

@@ -44,4 +44,5 @@ pub mod notify;
 pub mod origin;
 pub mod pattern;
 pub mod units;
+pub mod waybill;
 pub mod when;

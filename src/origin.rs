@@ -1,10 +1,10 @@
 //! Where a point came in: what listeners tell the routing table, and all that routes may ask.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Where a point came in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The listener's name.
     pub listener: Arc<str>,
@@ -13,7 +13,7 @@ pub struct Origin {
 }
 
 /// The protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// statsd and DogStatsD lines.

@@ -12,7 +12,7 @@ pub mod test;
 pub use router::{Router, Submitted, Table, Tables};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One `[[routes]]` section.
@@ -78,7 +78,7 @@ impl OneOrMany {
 }
 
 /// How points are changed on the way to a route's backends.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rewrite {
     /// The new name; `${name}` stands for the old one.
@@ -88,7 +88,7 @@ pub struct Rewrite {
 }
 
 /// Changes of tags: first drop, then rename, then add.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewriteTags {
     /// Tags to add or to replace.

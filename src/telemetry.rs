@@ -26,7 +26,6 @@ pub struct Telemetry {
     books: Arc<Books>,
     clock: Clock,
     started: UnixNanos,
-    recorder: PrometheusRecorder,
 }
 
 impl Telemetry {
@@ -37,39 +36,40 @@ impl Telemetry {
 
     /// For these books, with a clock of one's own.
     pub fn with_clock(books: Arc<Books>, clock: Clock) -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        for metric in METRICS {
-            let (name, help) = (KeyName::from_const_str(metric.name), metric.help.into());
-            match metric.read {
-                Read::Counter(_) => recorder.describe_counter(name, None, help),
-                Read::Gauge(_) => recorder.describe_gauge(name, None, help),
-            }
-        }
-        Self { books, clock, started: clock.now(), recorder }
+        Self { books, clock, started: clock.now() }
     }
 
     /// The page, in Prometheus' text format 0.0.4; see [`CONTENT_TYPE`].
     pub fn render(&self) -> String {
         let view = View::of(&self.books, self.started, self.clock.now());
+        // A recorder never forgets, and a page tells only of what there still is.
+        let recorder = PrometheusBuilder::new().build_recorder();
         for metric in METRICS {
+            let (name, help) = (KeyName::from_const_str(metric.name), metric.help.into());
             match metric.read {
-                Read::Counter(read) => self.copy_counter(metric.name, read(&view)),
-                Read::Gauge(read) => self.copy_gauge(metric.name, read(&view)),
+                Read::Counter(read) => {
+                    recorder.describe_counter(name, None, help);
+                    copy_counter(&recorder, metric.name, read(&view));
+                }
+                Read::Gauge(read) => {
+                    recorder.describe_gauge(name, None, help);
+                    copy_gauge(&recorder, metric.name, read(&view));
+                }
             }
         }
-        sorted(&self.recorder.handle().render())
+        sorted(&recorder.handle().render())
     }
+}
 
-    fn copy_counter(&self, name: &'static str, samples: Vec<Sample<u64>>) {
-        for (labels, value) in samples {
-            self.recorder.register_counter(&key(name, labels), &METADATA).absolute(value);
-        }
+fn copy_counter(recorder: &PrometheusRecorder, name: &'static str, samples: Vec<Sample<u64>>) {
+    for (labels, value) in samples {
+        recorder.register_counter(&key(name, labels), &METADATA).absolute(value);
     }
+}
 
-    fn copy_gauge(&self, name: &'static str, samples: Vec<Sample<f64>>) {
-        for (labels, value) in samples {
-            self.recorder.register_gauge(&key(name, labels), &METADATA).set(value);
-        }
+fn copy_gauge(recorder: &PrometheusRecorder, name: &'static str, samples: Vec<Sample<f64>>) {
+    for (labels, value) in samples {
+        recorder.register_gauge(&key(name, labels), &METADATA).set(value);
     }
 }
 

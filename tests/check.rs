@@ -53,6 +53,14 @@ fn variables_reach_the_plan_and_files_are_merged() {
 }
 
 #[test]
+fn a_variable_may_hold_a_list_of_endpoints() {
+    let variable = ("POINTSMAN__BACKENDS__INFLUX__URL", r#"["http://a:8086", "http://b:8086"]"#);
+    let output = check(&["--config", "good.toml"], &[variable]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("http://a:8086, http://b:8086, api v1"), "{said}");
+}
+
+#[test]
 fn the_default_configuration_is_printed_and_is_good() {
     let printed = run(&["default-config"], &[]);
     assert_eq!(printed.status.code(), Some(0));

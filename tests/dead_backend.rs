@@ -8,42 +8,39 @@
 
 mod common;
 
-use std::time::Duration;
-
-use common::{Answer, FakeHttp, Gateway, Http, eventually};
+use common::{
+    Answer, FakeHttp, Fault, Gateway, Influxd, Proxy, Traffic, eventually, numbers_at, numbers_in,
+    post_numbers,
+};
 use serde_json::Value;
-use tokio::net::TcpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn dead_backend_delays_neither_the_others_nor_the_senders() {
-    let story = fan_out(15, "").await;
+    let story = FanOut::run(5000, "").await;
 
-    assert_eq!(story.numbers_at_b, (0..15_000).collect::<Vec<_>>());
-    assert!(story.delay_p99 < Duration::from_secs(2), "{:?}", story.delay_p99);
-    assert!(story.slowest_request < Duration::from_secs(2), "{:?}", story.slowest_request);
     for name in ["a", "c"] {
-        let book = &story.ledger["backends"][name];
-        assert_eq!((&book["delivered"], &book["held"]["total"]), (&0.into(), &15_000.into()));
+        let book = story.book(name);
+        assert_eq!((&book["delivered"], &book["held"]["total"]), (&0.into(), &5000.into()));
         assert!(book["retries"].as_u64().unwrap() > 1, "{book}");
-        accounts_for(book, 15_000);
+        accounts_for(book, 5000);
     }
+    story.heal().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn dead_backend_with_a_small_queue_gives_up_the_oldest_and_counts_them() {
     let small = "spool = false\nmemory = '32KiB'\nbatch = { points = 100, bytes = '4KiB' }";
-    let story = fan_out(5, small).await;
+    let story = FanOut::run(10_000, small).await;
 
-    assert_eq!(story.numbers_at_b, (0..5_000).collect::<Vec<_>>());
     for name in ["a", "c"] {
-        let book = &story.ledger["backends"][name];
+        let book = story.book(name);
         let overflown = book["dropped"]["queue_full"].as_u64().unwrap_or(0);
-        assert!((1..5_000).contains(&overflown), "{book}");
+        assert!((1..10_000).contains(&overflown), "{book}");
         assert!(book["queued_bytes"].as_u64().unwrap() <= 32 << 10, "{book}");
-        accounts_for(book, 5_000);
+        accounts_for(book, 10_000);
     }
-    accounts_for(&story.ledger["backends"]["b"], 5_000);
+    accounts_for(story.book("b"), 10_000);
+    story.heal().await;
 }
 
 /// The third batch is refused twice; nothing may overtake it.
@@ -57,86 +54,118 @@ async fn order_on_retry_is_kept_at_concurrency_1() {
         influxdb("b", &influx.url())
     ))
     .await;
-    gateway.http("api").post("/v1/points", points(1..101)).await.expect_success();
+    post_numbers(&gateway, 1..101).await;
 
     let accepted = || {
         let requests = influx.received().into_iter().enumerate();
         let refused = |place: usize| statuses.get(place) == Some(&503);
         requests
             .filter(|(place, _)| !refused(*place))
-            .flat_map(|(_, request)| numbers(&request.body))
+            .flat_map(|(_, request)| numbers_in(&request.body))
             .collect::<Vec<_>>()
     };
     eventually("all points are there", async || accepted().len() >= 100).await;
     assert_eq!(accepted(), (1..101).collect::<Vec<_>>());
 }
 
-struct Story {
-    numbers_at_b: Vec<u64>,
-    /// From the request to the gateway to the arrival at B.
-    delay_p99: Duration,
-    slowest_request: Duration,
-    /// At a quiet moment afterwards.
-    ledger: Value,
-}
-
-/// Sends 1000 points a second for so long through one route to A, B and C. `keys` go into the
-/// sections of all three.
-async fn fan_out(seconds: u64, keys: &str) -> Story {
-    let a = FakeHttp::start((0..1000).map(|_| Answer::hang())).await;
-    let b = FakeHttp::start([]).await;
-    // A port that is ours, and that nobody listens on: whoever connects is refused.
-    let c = TcpSocket::new_v4().unwrap();
-    c.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let c = format!("http://{}", c.local_addr().unwrap());
-    let sections = [("a", a.url()), ("b", b.url()), ("c", c)];
-    let sections = sections.map(|(name, url)| format!("{}{keys}\n", influxdb(name, &url)));
+/// With four attempts side by side, younger batches may overtake those that are refused; none is
+/// lost, and none comes twice.
+#[tokio::test]
+async fn order_on_retry_is_given_up_at_concurrency_4_and_nothing_else() {
+    let statuses = [204, 204, 503, 503];
+    let influx = FakeHttp::start(statuses.map(Answer::status)).await;
     let gateway = Gateway::start(&format!(
-        "grace = '1s'\n{LISTENERS}{}[[routes]]\nto = ['a', 'b', 'c']\n",
-        sections.concat()
+        "{LISTENERS}{}concurrency = 4\nretry = {{ first = '20ms', max = '20ms' }}\n\
+         batch = {{ points = 10 }}\n[[routes]]\nto = ['b']\n",
+        influxdb("b", &influx.url())
     ))
     .await;
+    post_numbers(&gateway, 1..101).await;
 
-    let count = seconds * 1000;
-    let (sent, slowest_request) = send(&gateway.http("api"), count).await;
-    let arrived = eventually("B has all points", async || {
-        let requests = b.received();
-        let arrivals = requests.iter().flat_map(|request| {
-            numbers(&request.body).into_iter().map(|number| (number, request.at))
-        });
-        let arrivals: Vec<_> = arrivals.collect();
-        (arrivals.len() as u64 >= count).then_some(arrivals)
-    })
-    .await;
-    let ledger = eventually("the books balance", async || {
+    let settled = eventually("all points are there", async || {
         let ledger = gateway.ledger().await;
-        let quiet = |name: &str| ledger["backends"][name]["balanced"] == true;
-        ["a", "b", "c"].into_iter().all(quiet).then_some(ledger)
+        (ledger["backends"]["b"]["delivered"] == 100).then_some(ledger)
     })
     .await;
-
-    let mut delays: Vec<_> =
-        arrived.iter().map(|(number, at)| *at - sent[(number / CHUNK) as usize]).collect();
-    delays.sort();
-    let mut numbers_at_b: Vec<_> = arrived.iter().map(|(number, _)| *number).collect();
-    numbers_at_b.sort_unstable();
-    Story { numbers_at_b, delay_p99: delays[delays.len() * 99 / 100], slowest_request, ledger }
+    assert_eq!(settled["backends"]["b"]["retries"], 2);
+    let requests = influx.received();
+    let taken = requests.iter().enumerate().filter(|(place, _)| !(2..4).contains(place));
+    let mut accepted: Vec<_> = taken.flat_map(|(_, request)| numbers_in(&request.body)).collect();
+    accepted.sort_unstable();
+    assert_eq!(accepted, (1..101).collect::<Vec<_>>());
 }
 
-/// Posts the numbers below `count` in small requests, 1000 points a second. Answers when each
-/// request was sent, and how long the slowest answer took.
-async fn send(api: &Http, count: u64) -> (Vec<Instant>, Duration) {
-    let mut pace = interval(Duration::from_millis(CHUNK));
-    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut sent, mut slowest) = (Vec::new(), Duration::ZERO);
-    for first in (0..count).step_by(CHUNK as usize) {
-        pace.tick().await;
-        let began = Instant::now();
-        api.post("/v1/points", points(first..first + CHUNK)).await.expect_success();
-        slowest = slowest.max(began.elapsed());
-        sent.push(began);
+/// One server and three ways to it, which stand for three.
+struct FanOut {
+    count: u64,
+    gateway: Gateway,
+    ways: [Proxy; 3],
+    /// At a quiet moment after all was sent.
+    ledger: Value,
+    _server: Influxd,
+}
+
+impl FanOut {
+    /// Sends so many points, 1000 a second, through one route to A, B and C. `keys` go into the
+    /// sections of all three. B must have all in the end, and most of it all the time.
+    async fn run(count: u64, keys: &str) -> FanOut {
+        let server = Influxd::start().await;
+        server.create_database("d").await;
+        let start = async || Proxy::start(&server.url()).await;
+        let ways = [start().await, start().await, start().await];
+        ways[0].switch(Fault::Hang).await;
+        ways[2].switch(Fault::Refuse).await;
+        let sections = ["a", "b", "c"].into_iter().zip(&ways);
+        let sections =
+            sections.map(|(name, way)| format!("{}{keys}\n", influxdb(name, &way.url())));
+        let gateway = Gateway::start(&format!(
+            "grace = '1s'\n{LISTENERS}{}[[routes]]\nto = ['a', 'b', 'c']\n",
+            sections.collect::<String>()
+        ))
+        .await;
+
+        let traffic = Traffic::of(count, &gateway, RATE);
+        for sent in (RATE..=count).step_by(RATE as usize) {
+            traffic.reach(sent).await;
+            let at_b = gateway.ledger().await["backends"]["b"]["delivered"].as_u64().unwrap();
+            assert!(at_b + BEHIND >= sent, "B has {at_b} of {sent}");
+        }
+        traffic.finish().await;
+        let all = (0..count).collect();
+        eventually("B has all points", async || numbers_at(&server).await == all).await;
+        let ledger = eventually("the books balance", async || {
+            let ledger = gateway.ledger().await;
+            let quiet = |name: &str| {
+                let book = &ledger["backends"][name];
+                book["balanced"] == true && book["held"]["inbox"] == 0 && book["held"]["open"] == 0
+            };
+            let b_is_done = ledger["backends"]["b"]["held"]["total"] == 0;
+            (b_is_done && ["a", "c"].into_iter().all(quiet)).then_some(ledger)
+        })
+        .await;
+        assert_eq!(ledger["backends"]["b"]["dropped"], serde_json::json!({}));
+        FanOut { count, gateway, ways, ledger, _server: server }
     }
-    (sent, slowest)
+
+    fn book(&self, name: &str) -> &Value {
+        &self.ledger["backends"][name]
+    }
+
+    /// A and C are well again, and take all that was kept for them.
+    async fn heal(self) {
+        for way in &self.ways {
+            way.switch(Fault::Pass).await;
+        }
+        for name in ["a", "c"] {
+            let book = eventually("all that was kept is delivered", async || {
+                let book = self.gateway.ledger().await["backends"][name].take();
+                (book["held"]["total"] == 0).then_some(book)
+            })
+            .await;
+            assert_ne!(book["delivered"], 0);
+            accounts_for(&book, self.count);
+        }
+    }
 }
 
 #[track_caller]
@@ -146,21 +175,6 @@ fn accounts_for(book: &Value, points: u64) {
     let (delivered, held) = (count(&book["delivered"]), count(&book["held"]["total"]));
     assert_eq!(count(&book["handed"]), points, "{book}");
     assert_eq!(delivered + held + dropped, points, "{book}");
-}
-
-/// Points that carry these numbers as values, and as times too.
-fn points(numbers: std::ops::Range<u64>) -> String {
-    let point = |n: u64| format!("{{\"name\":\"n\",\"time\":{},\"value\":{n}}}", 1_700_000_000 + n);
-    format!("[{}]", numbers.map(point).collect::<Vec<_>>().join(","))
-}
-
-/// The numbers in a body of line protocol, in order.
-fn numbers(body: &str) -> Vec<u64> {
-    let number = |line: &str| {
-        let (_, value) = line.split_once("value=").unwrap();
-        value.split_once(' ').unwrap().0.parse::<f64>().unwrap() as u64
-    };
-    body.lines().map(number).collect()
 }
 
 fn influxdb(name: &str, url: &str) -> String {
@@ -173,5 +187,8 @@ fn influxdb(name: &str, url: &str) -> String {
 const LISTENERS: &str = "[admin]\nbind = '127.0.0.1:0'\n\
                          [listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n";
 
-/// Points in a request, and milliseconds between requests.
-const CHUNK: u64 = 10;
+/// Points a second.
+const RATE: u64 = 1000;
+
+/// How many points B may be behind: an age, so that only a lane that waits for another is it.
+const BEHIND: u64 = 3000;

@@ -28,7 +28,7 @@ async fn be_413_split_halves_and_learns() {
 
     post(&gateway, &[json!({"name": "large", "text": "x".repeat(3000), "time": TIME})]).await;
     eventually("the large one is given up", async || {
-        gateway.metrics().await.sum(DROPPED, &[("reason", "too_large")]) == 1.0
+        gateway.metrics().await.sum(REFUSED, &[("reason", "too_large")]) == 1.0
     })
     .await;
     assert_eq!(refused(), first + 1, "it was tried once, alone");
@@ -38,7 +38,7 @@ async fn be_413_split_halves_and_learns() {
     assert_eq!(refused(), first + 1, "the size was learnt");
     let kept = lines(&server, |request| request.body.len() <= 2048);
     assert_eq!(kept, (0..200).map(sixty_byte_line).collect::<Vec<_>>(), "once each, in order");
-    assert_balanced(&gateway).await;
+    assert_balanced(&gateway, 1).await;
 }
 
 #[tokio::test]
@@ -62,8 +62,8 @@ async fn one_bad_line_that_refuses_the_body_costs_no_neighbour() {
     let expected = expected.map(|n| format!("good{n} value={n} {TIME}"));
     assert!(kept.into_iter().eq(expected), "all the others, once each and in order");
     assert!(server.received().len() <= 30, "{}", server.received().len());
-    assert_eq!(ledger(&gateway).await["dropped"], json!({"rejected": 1}));
-    assert_balanced(&gateway).await;
+    assert_eq!(ledger(&gateway).await["refused"], json!({"rejected": 1}));
+    assert_balanced(&gateway, 1).await;
     assert!(gateway.log().contains("unable to parse 'bad'"), "the server's words are logged");
 }
 
@@ -80,19 +80,44 @@ async fn be_missing_db_holds_while_a_token_is_wrong() {
 
 #[tokio::test]
 async fn an_answer_without_end_is_judged_by_its_status_and_costs_no_memory() {
-    for (status, expected) in [(200, json!({})), (422, json!({"rejected": 1}))] {
+    for (status, refused, expected) in [(200, 0, json!({})), (422, 1, json!({"rejected": 1}))] {
         let server = FakeHttp::judging(move |_| Answer::status(status).endless_body()).await;
         let gateway = Gateway::start(&config(&server, "")).await;
         post(&gateway, &[sixty_bytes(1)]).await;
 
-        eventually("it is settled", async || ledger(&gateway).await["held"]["total"] == 0).await;
+        let settled = async || ledger(&gateway).await["held"]["total"] == refused;
+        eventually("it is settled", async || !server.received().is_empty() && settled().await)
+            .await;
         let book = ledger(&gateway).await;
-        assert_eq!((&book["dropped"], &book["retries"]), (&expected, &json!(0)), "{status}");
+        assert_eq!((&book["refused"], &book["retries"]), (&expected, &json!(0)), "{status}");
         assert_eq!(server.received().len(), 1, "{status}: sent once");
         let peak = gateway.daemon.peak_bytes();
         assert!(peak < 128 << 20, "{status}: {peak} bytes");
-        assert_balanced(&gateway).await;
+        assert_balanced(&gateway, refused).await;
     }
+}
+
+#[tokio::test]
+async fn a_database_is_created_by_an_answer_without_end_and_refused_in_the_servers_words() {
+    let server = FakeHttp::judging(|request| match request.target.starts_with("/query") {
+        true => Answer::status(200).endless_body(),
+        false => Answer::status(204),
+    })
+    .await;
+    server.then(Answer::status(401).body(r#"{"error":"authorization failed"}"#));
+    server.then(Answer::status(200).body(r#"{"results":[{"error":"invalid name"}]}"#));
+    let keys = "create_database = true\nretry = { first = \"20ms\", max = \"20ms\" }";
+    let gateway = Gateway::start(&config(&server, keys)).await;
+    post(&gateway, &[sixty_bytes(1)]).await;
+
+    eventually("it is delivered", async || delivered(&gateway).await == 1).await;
+    let targets: Vec<_> = server.received().into_iter().map(|request| request.target).collect();
+    let create = "/query?q=CREATE+DATABASE+%22d%22";
+    assert_eq!(targets, [create, create, create, "/write?db=d&precision=ns"]);
+    let peak = gateway.daemon.peak_bytes();
+    assert!(peak < 128 << 20, "{peak} bytes");
+    let log = gateway.log();
+    assert!(log.contains("create database `d`: 401 authorization failed"), "{log}");
 }
 
 /// The answer comes five times, then the server is well.
@@ -190,9 +215,12 @@ async fn delivered(gateway: &Gateway) -> u64 {
     ledger(gateway).await["delivered"].as_u64().unwrap()
 }
 
-async fn assert_balanced(gateway: &Gateway) {
+/// Nothing is dropped, and nothing held but so many dead letters.
+async fn assert_balanced(gateway: &Gateway, dead: u64) {
     let book = ledger(gateway).await;
-    assert_eq!((&book["balanced"], &book["held"]["total"]), (&json!(true), &json!(0)), "{book}");
+    assert_eq!((&book["balanced"], &book["dropped"]), (&json!(true), &json!({})), "{book}");
+    assert_eq!(book["held"]["total"], dead, "{book}");
+    assert_eq!(book["held"]["dead_letters"], dead, "{book}");
 }
 
 fn bodies(server: &FakeHttp) -> Vec<String> {
@@ -206,4 +234,4 @@ fn lines(server: &FakeHttp, taken: impl Fn(&Received) -> bool) -> Vec<String> {
 }
 
 const TIME: i64 = 1_700_000_000_000_000_000;
-const DROPPED: &str = "pointsman_dropped_points_total";
+const REFUSED: &str = "pointsman_refused_points_total";

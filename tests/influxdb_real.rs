@@ -67,9 +67,9 @@ async fn a_column_of_two_types_in_one_body_costs_one_point_of_5000() {
     let server = Influxd::start().await;
     // That is what makes it a case: such a body is refused, and nothing of it is stored.
     server.create_database("metrics").await;
-    let refused = server.write("metrics", "probe n=1 1\nprobe n=\"one\" 2").await;
-    assert_eq!(refused.status, 400);
-    assert!(!refused.body.contains("partial write"), "{refused:?}");
+    let answer = server.write("metrics", "probe n=1 1\nprobe n=\"one\" 2").await;
+    assert_eq!(answer.status, 400);
+    assert!(!answer.body.contains("partial write"), "{answer:?}");
     assert_eq!(server.rows("metrics", "SELECT * FROM probe").await.len(), 0);
 
     let gateway = Gateway::start(&config(&server, "")).await;
@@ -81,7 +81,7 @@ async fn a_column_of_two_types_in_one_body_costs_one_point_of_5000() {
     let rows = server.rows("metrics", "SELECT n FROM m").await;
     let kept: Vec<_> = rows.iter().map(|row| row["n"].as_u64().unwrap()).collect();
     assert_eq!(kept, (0..5000).filter(|n| *n != 3210).collect::<Vec<_>>());
-    assert_eq!(dropped(&gateway.metrics().await), 1.0);
+    assert_eq!(refused(&gateway.metrics().await), 1.0);
     assert_eq!(gateway.ledger().await["backends"]["influx"]["balanced"], json!(true));
 }
 
@@ -131,7 +131,7 @@ async fn points_go_to_the_retention_policy_and_not_beyond_it() {
     assert_eq!(server.rows("metrics", "SELECT n FROM \"one day\".m").await.len(), 2);
     assert_eq!(server.rows("metrics", "SELECT n FROM autogen.m").await.len(), 0);
     let metrics = gateway.metrics().await;
-    assert_eq!(dropped(&metrics), 1.0);
+    assert_eq!(refused(&metrics), 1.0);
     assert_eq!(metrics.sum("pointsman_delivery_retries_total", &[]), 0.0);
 }
 
@@ -388,8 +388,9 @@ async fn delivered(gateway: &Gateway) -> f64 {
     gateway.metrics().await.sum("pointsman_delivered_points_total", &[])
 }
 
-fn dropped(metrics: &Metrics) -> f64 {
-    metrics.sum("pointsman_dropped_points_total", &[("reason", "partial_write")])
+fn refused(metrics: &Metrics) -> f64 {
+    assert_eq!(metrics.sum("pointsman_dropped_points_total", &[]), 0.0, "it is kept");
+    metrics.sum("pointsman_refused_points_total", &[("reason", "partial_write")])
 }
 
 /// Together several thousand points.

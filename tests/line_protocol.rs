@@ -12,6 +12,8 @@ use common::{FakeHttp, Gateway, Reply, eventually};
 use pointsman::backend::{Config, World};
 use pointsman::clock::Clock;
 use pointsman::lane::{self, Settings, State, series_hash};
+use pointsman::origin::{Origin, Protocol};
+use pointsman::waybill::Via;
 use protocols::{Batch, FieldValue, Number, UnixNanos};
 use serde_json::{Value, json};
 use tokio::net::UdpSocket;
@@ -101,14 +103,16 @@ async fn lp_nan_field_is_left_out_and_counted() {
     let settings = Settings::new("influx", kind.kind(), &lane::Config::default());
     let state = State::new(Arc::default(), settings.shards);
     let (clock, book) = (Clock::System, Arc::default());
-    let world = World { data_dir: std::path::Path::new("."), clock, book: &book };
-    let ship = kind.shipper(&world).unwrap();
+    let world = World { name: "influx", data_dir: std::path::Path::new("."), clock, book: &book };
+    let ship = kind.shippers(1, &world).unwrap().remove(0);
     let (lane, mut running) = lane::spawn(settings, state, kind.encoder(), ship, clock);
     let book = Arc::clone(lane.book());
 
-    let mut front = lane.front(0, clock.now());
+    let origin = Origin { listener: "lines".into(), protocol: Protocol::Influxdb };
+    let via = Arc::new(Via { route: "all".into(), rewrite: None });
+    let mut front = lane.front(0, clock.now(), &origin);
     for point in not_all_finite().iter() {
-        front.take(&point, series_hash(point.name, point.tags));
+        front.take(&point, series_hash(point.name, point.tags), &via);
     }
     front.close();
     drop(lane);

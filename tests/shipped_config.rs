@@ -62,6 +62,7 @@ fn a_shown_default_is_the_default() {
     let plain: influxdb::Config =
         serde_json::from_value(serde_json::json!({ "url": "u" })).unwrap();
     assert_eq!((influx.api, influx.gzip), (plain.api, plain.gzip));
+    assert_eq!((influx.probe, plain.probe), (Some(Span::secs(10)), None));
     assert_eq!((influx.create_database, influx.integers), (plain.create_database, plain.integers));
 
     let backend::Config::Statsd(relay) = backend_of(&shown, "legacy").kind else { panic!() };

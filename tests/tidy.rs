@@ -23,11 +23,12 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("origin", ""),
     ("pattern", ""),
     ("when", "clock units"),
+    ("waybill", "origin"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
-    ("backend", "books clock store units"),
-    ("lane", "backend books clock log_limit units"),
-    ("route", "books clock lane mistake origin pattern"),
+    ("backend", "books clock store units waybill"),
+    ("lane", "backend books clock log_limit origin units waybill"),
+    ("route", "books clock lane mistake origin pattern waybill"),
     ("net", "units"),
     ("ingest", "books clock log_limit net origin route units"),
     // What is shown.

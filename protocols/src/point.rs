@@ -93,7 +93,10 @@ pub enum Measure<'a> {
 }
 
 /// The kind of a [`Measure`], as routing rules and statistics name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// [`Measure::Count`].
     Counter,

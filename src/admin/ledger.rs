@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! listener:  received = routed + unmatched + denied
-//! backend:   handed - folded_points + folded_rows = delivered + dropped + held
+//! backend:   handed + recovered - folded_points + folded_rows = delivered + dropped + replayed + held
 //! ```
+//!
+//! Points of dead letters are held; those that were replayed are counted as handed once more.
 //!
 //! Workers go on while the books are read, so a busy book may look unbalanced for a moment; at
 //! any quiet moment it is not.
@@ -56,7 +58,9 @@ pub struct Backend {
     pub folded_rows: u64,
     pub delivered: u64,
     pub dropped: Counts,
+    pub replayed: u64,
     pub held: Held,
+    pub refused: Counts,
     pub retries: u64,
     pub lost_parts: Counts,
     pub noticed: Counts,
@@ -79,6 +83,7 @@ pub struct Held {
     pub queue: u64,
     /// On disk.
     pub spool: u64,
+    pub dead_letters: u64,
     pub total: u64,
 }
 
@@ -134,7 +139,9 @@ impl Backend {
             folded_rows: book.folded_rows.get(),
             delivered: book.delivered.get(),
             dropped: counts(&book.dropped),
+            replayed: book.replayed.get(),
             held: Held::of(book),
+            refused: counts(&book.refused),
             retries: book.retries.get(),
             lost_parts: counts(&book.lost_parts),
             noticed: counts(&book.noticed),
@@ -143,7 +150,7 @@ impl Backend {
             series: book.series.get(),
             balanced: false,
         };
-        let gone = backend.delivered + backend.dropped.values().sum::<u64>();
+        let gone = backend.delivered + backend.dropped.values().sum::<u64>() + backend.replayed;
         backend.balanced = backend.handed + backend.recovered + backend.folded_rows
             == gone + backend.held.total + backend.folded_points;
         backend
@@ -154,10 +161,11 @@ impl Held {
     fn of(book: &BackendBook) -> Self {
         let (inbox, windows, open, queued) =
             (book.inbox.get(), book.windows.get(), book.open.get(), book.queued.get());
-        let spool = book.spooled.get().min(queued);
+        let (spool, dead_letters) = (book.spooled.get().min(queued), book.dead_letters.get());
         // A gauge that is caught between two workers may wrap below zero for a moment.
-        let total = [windows, open, queued].iter().fold(inbox, |sum, held| sum.wrapping_add(*held));
-        Self { inbox, windows, open, queue: queued - spool, spool, total }
+        let places = [inbox, windows, open, queued, dead_letters];
+        let total = places.into_iter().fold(0_u64, u64::wrapping_add);
+        Self { inbox, windows, open, queue: queued - spool, spool, dead_letters, total }
     }
 }
 
@@ -197,6 +205,15 @@ mod tests {
         let backend = Backend::of(&book, UnixNanos(0));
         assert!(backend.balanced, "{backend:?}");
         assert_eq!(backend.held.total, 4);
+        // Two are refused and kept, and one of them is replayed: handed once more.
+        book.queued.sub(1);
+        book.open.sub(1);
+        book.dead_letters.add(2);
+        assert_eq!(Backend::of(&book, UnixNanos(0)).held.total, 4);
+        book.dead_letters.sub(1);
+        assert!(!Backend::of(&book, UnixNanos(0)).balanced);
+        book.replayed.add(1);
+        assert!(Backend::of(&book, UnixNanos(0)).balanced);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::backend;
 use crate::config::Backend;
-use crate::lane::{Settings, spool_file};
+use crate::lane::{Settings, letters_dir, letters_file, spool_file};
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
@@ -58,47 +58,62 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
     writeln!(file, "pid {}, started {now}", std::process::id())
 }
 
-/// Whether anything of the plan lives in the data directory.
+/// Whether anything of the plan lives in the data directory, or dead letters do.
 pub(super) fn is_used(plan: &Plan) -> bool {
-    plan.backends.iter().any(|(name, backend)| {
+    let uses = |(name, backend): (&String, &Backend)| {
         matches!(backend.kind, backend::Config::Store(_))
-            || spool_size(name, backend).is_some()
+            || disk_size(name, backend) > 0
             || spool_file(&plan.data_dir, name).exists()
-    })
+            || letters_file(&plan.data_dir, name).exists()
+    };
+    plan.backends.iter().any(uses)
 }
 
 /// Says what an outage would find out: that the disk is smaller than the limits.
 pub(super) fn warn_of_space(plan: &Plan) {
-    let sizes = plan.backends.iter().filter_map(|(name, backend)| spool_size(name, backend));
+    let sizes = plan.backends.iter().map(|(name, backend)| disk_size(name, backend));
     let limits: u64 = sizes.fold(0, |sum, size| sum.saturating_add(size as u64));
-    let held = plan.backends.keys().filter_map(|name| {
-        fs::metadata(spool_file(&plan.data_dir, name)).ok().map(|file| file.len())
-    });
+    let files = |name| [spool_file(&plan.data_dir, name), letters_file(&plan.data_dir, name)];
+    let held = plan
+        .backends
+        .keys()
+        .flat_map(|name| files(name))
+        .filter_map(|file| fs::metadata(file).ok().map(|file| file.len()));
     let Ok(disk) = statvfs(&plan.data_dir) else { return };
     let room = disk.blocks_available() * disk.fragment_size() + held.sum::<u64>();
     if limits > room {
         let data_dir = plan.data_dir.display();
-        warn!(%data_dir, limits, room, "the spools may grow beyond the free space; a full disk is a full queue");
+        warn!(%data_dir, limits, room, "spools and dead letters may grow beyond the free space; a full disk is a full queue");
     }
 }
 
-/// Names the spools that no backend empties any more.
+/// Names the spools that no backend empties any more, and letters that only replay can.
 pub(super) fn name_orphans(plan: &Plan) {
-    let spools = fs::read_dir(plan.data_dir.join("spool")).into_iter().flatten().flatten();
-    let names = spools.filter_map(|entry| {
+    let spools = orphans(&plan.data_dir.join("spool"), plan);
+    if !spools.is_empty() {
+        info!(%spools, "spools of backends that are not configured any more are left alone");
+    }
+    let backends = orphans(&letters_dir(&plan.data_dir), plan);
+    if !backends.is_empty() {
+        info!(%backends, "there are dead letters of backends that are not configured any more; they can be replayed and purged");
+    }
+}
+
+fn orphans(dir: &Path, plan: &Plan) -> String {
+    let names = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| {
         let file = entry.file_name().into_string().ok()?;
         file.strip_suffix(".db").map(str::to_owned)
     });
     let mut orphans: Vec<_> = names.filter(|name| !plan.backends.contains_key(name)).collect();
-    if !orphans.is_empty() {
-        orphans.sort();
-        let spools = orphans.join(", ");
-        info!(%spools, "spools of backends that are not configured any more are left alone");
-    }
+    orphans.sort();
+    orphans.join(", ")
 }
 
-fn spool_size(name: &str, backend: &Backend) -> Option<usize> {
-    Settings::new(name, backend.kind.kind(), &backend.lane).spool
+/// How much of the disk a backend may take.
+fn disk_size(name: &str, backend: &Backend) -> usize {
+    let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
+    let sizes = [settings.spool, settings.dead_letters];
+    sizes.into_iter().flatten().fold(0, usize::saturating_add)
 }
 
 #[cfg(test)]

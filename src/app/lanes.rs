@@ -7,7 +7,7 @@ use crate::backend::{self, Ship};
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::config::Backend;
-use crate::lane::{self, Lane, Running, Settings, State};
+use crate::lane::{self, DeadLetters, Lane, Running, Settings, State};
 use crate::route::Table;
 use protocols::Encode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,19 +62,18 @@ impl Lanes {
     fn make(&self, name: &str, backend: &Backend, world: &World<'_>) -> Result<Prepared, String> {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let book = world.books.backend(name);
-        let around = backend::World { data_dir: world.data_dir, clock: world.clock, book: &book };
-        let ships = (0..settings.concurrency)
-            .map(|_| backend.kind.shipper(&around))
-            .collect::<Result<_, _>>()?;
+        let (data_dir, clock) = (world.data_dir, world.clock);
+        let around = backend::World { name, data_dir, clock, book: &book };
+        let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
-            Some((kind, _)) if book.held() > 0 => {
+            Some((kind, _)) if book.under_way() > 0 => {
                 return Err(format!(
                     "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
                     settings.kind
                 ));
             }
-            _ => State::new(book, settings.shards),
+            _ => State::with_letters(book, settings.shards, world.letters.of(name)),
         };
         state.open_spool(&settings, world.data_dir)?;
         let encode = backend.kind.encoder();
@@ -115,7 +114,7 @@ impl Lanes {
         let mut lost = BTreeMap::new();
         for (name, mut running) in std::mem::take(&mut self.running) {
             match timeout_at(deadline, running.drained()).await {
-                Ok(()) => running.settled().await,
+                Ok(()) => *lost.entry(name).or_default() += running.settled().await,
                 Err(_) => *lost.entry(name).or_default() += running.abandon().await,
             }
         }
@@ -141,6 +140,7 @@ impl Lanes {
 /// What lanes find around them.
 pub(super) struct World<'a> {
     pub(super) books: &'a Books,
+    pub(super) letters: &'a DeadLetters,
     pub(super) data_dir: &'a Path,
     pub(super) clock: Clock,
 }

@@ -1,28 +1,45 @@
 //! InfluxDB 1.x, 2.x and 3.x over HTTP, as line protocol.
 //!
 //! Writes are sent with `reqwest`, since the crate `influxdb` drops the error's body and
-//! `Retry-After`; that crate creates the database. What an answer means is decided in
-//! [`answer`] alone. Credentials travel in a header, never in a URL, which logs and proxies keep.
+//! `Retry-After`; that crate writes the query that creates the database. What an answer means is
+//! decided in [`answer`] alone. Credentials travel in a header, never in a URL, which logs and
+//! proxies keep.
+//!
+//! With several URLs each payload goes to one of them: to which, [`pool`](super::pool) decides. An
+//! endpoint that does not answer, or answers 502, 503 or 504, is set aside, and the same attempt
+//! goes on to another. So a payload may reach two of them, as one that is retried may reach the
+//! same one twice: at least once. Counts, by endpoint, health and delivered points; each attempt
+//! that went on elsewhere is noticed as `failed_over`.
 
 pub mod answer;
+mod endpoints;
 mod request;
 
-use super::{Outcome, Payload, Ship, Shipping};
-use crate::units::Secret;
+use super::{Outcome, Payload, Ship, Shipping, World};
+use crate::units::{Secret, Span};
 use answer::Answer;
+use bytes::Bytes;
+use endpoints::{Endpoints, Try, is_away};
+use influxdb::Query as _;
 use protocols::influxdb as line;
-use request::Request;
+use request::{Request, Target};
 use reqwest::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::time::timeout;
 
 /// What is particular to this kind of backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Scheme, host and port (and a path prefix, if a proxy wants one); never credentials.
-    pub url: String,
+    /// Scheme, host and port (and a path prefix, if a proxy wants one); never credentials. Or a
+    /// list of such: replicas of one database, or the front ends of one cluster.
+    #[serde(deserialize_with = "one_or_many")]
+    pub url: Vec<String>,
+    /// How long an endpoint that is set aside may wait until it is asked again.
+    pub probe: Option<Span>,
     /// Which write API to speak.
     #[serde(default)]
     pub api: Api,
@@ -93,13 +110,15 @@ impl Config {
     }
 }
 
-/// Ships payloads to one InfluxDB.
-#[derive(Debug)]
+/// Ships payloads to one InfluxDB, whichever of its endpoints that is. Clones share what they know
+/// about these.
+#[derive(Clone, Debug)]
 pub struct Shipper {
     client: reqwest::Client,
     request: Request,
-    /// The database still to be created; `None` once it is there or was never asked for.
-    create: Option<String>,
+    endpoints: Arc<Endpoints>,
+    /// By endpoint, the database still to be created; `None` once it is there or was never asked for.
+    create: Vec<Option<String>>,
 }
 
 impl Shipper {
@@ -108,60 +127,120 @@ impl Shipper {
     /// # Errors
     ///
     /// A sentence that says which setting cannot be used.
-    pub fn new(config: &Config) -> Result<Self, String> {
+    pub fn new(config: &Config, world: &World<'_>) -> Result<Self, String> {
         // The first caller wins and the others are told so, which is all that is wanted.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let request = Request::new(config)?;
-        let client = reqwest::Client::builder()
-            .default_headers(request.credentials()?)
-            .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .pool_idle_timeout(POOL_IDLE)
-            .build()
-            .map_err(|error| format!("HTTP client: {error}"))?;
-        let create = config.create_database.then(|| config.database.clone()).flatten();
-        Ok(Self { client, request, create })
+        let (request, targets) = (Request::new(config), Target::all(config)?);
+        let client = client(&request, targets.len() > 1)?;
+        let database = config.create_database.then(|| config.database.clone()).flatten();
+        let create = vec![database; targets.len()];
+        let longest = config.probe.unwrap_or(PROBE).0;
+        let endpoints = Endpoints::new(world, client.clone(), targets, longest);
+        Ok(Self { client, request, endpoints, create })
     }
 
+    /// Tries one endpoint after the other, until one of them answers or none is well.
     async fn attempt(&mut self, payload: &Payload) -> Outcome {
-        if let Some(database) = &self.create {
-            match self.create_database(database).await {
-                Ok(()) => self.create = None,
-                Err(detail) => return Outcome::Retry { after: None, detail },
+        let body = self.request.body(payload).await;
+        let endpoints = Arc::clone(&self.endpoints);
+        let mut outcome = Outcome::Retry { after: None, detail: "there is no endpoint".to_owned() };
+        let mut next = endpoints.choose();
+        for _ in 0..endpoints.len() {
+            let Some(at) = next else { break };
+            let tried =
+                timeout(at.patience(), self.try_at(&at, payload.points, body.clone())).await;
+            let answers;
+            (outcome, answers) = tried.unwrap_or_else(|_| silent());
+            match &outcome {
+                Outcome::Retry { detail, .. } if !answers => at.failed(detail),
+                outcome => {
+                    at.answered(delivered(outcome, payload.points));
+                    break;
+                }
+            }
+            next = endpoints.another();
+        }
+        outcome
+    }
+
+    /// What became of the payload at one endpoint, and whether that one is there.
+    async fn try_at(&mut self, at: &Try<'_>, points: u32, body: Bytes) -> (Outcome, bool) {
+        if let Err((detail, answers)) = self.create_database(at).await {
+            return (Outcome::Retry { after: None, detail }, answers);
+        }
+        let sent = self.client.post(at.target().write.clone()).headers(self.request.headers());
+        match sent.body(body).send().await {
+            Ok(response) => {
+                let answers = !is_away(response.status());
+                (judge(response, points).await, answers)
+            }
+            Err(error) => {
+                let detail = causes(&error.without_url());
+                (Outcome::Retry { after: None, detail }, false)
             }
         }
-        let body = self.request.body(payload).await;
-        let sent =
-            self.client.post(self.request.url.clone()).headers(self.request.headers()).body(body);
-        match sent.send().await {
-            Ok(response) => self.judge(response, payload.points).await,
-            Err(error) => Outcome::Retry { after: None, detail: causes(&error.without_url()) },
-        }
     }
 
-    async fn judge(&self, response: reqwest::Response, points: u32) -> Outcome {
-        let status = response.status();
-        let header = response.headers().get(reqwest::header::RETRY_AFTER);
-        let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        if status == StatusCode::NO_CONTENT {
-            return Outcome::Delivered;
-        }
-        let wait = if status.is_success() { GLANCE } else { ANSWER_WAIT };
-        let body = start_of(response, wait).await;
-        let answer =
-            Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
-        answer.outcome(points, SystemTime::now())
-    }
-
-    async fn create_database(&self, database: &str) -> Result<(), String> {
+    /// Creates the database at an endpoint, where this was asked for and is not yet done. An
+    /// error says whether the endpoint is there. The crate's client would read an answer to its
+    /// end, however long.
+    async fn create_database(&mut self, at: &Try<'_>) -> Result<(), (String, bool)> {
+        let Some(wanted) = self.create.get_mut(at.at()) else { return Ok(()) };
+        let Some(database) = wanted else { return Ok(()) };
+        let told =
+            |error: String, answers| (format!("create database `{database}`: {error}"), answers);
         let quoted = database.replace('\\', "\\\\").replace('"', "\\\"");
-        let query = influxdb::ReadQuery::new(format!("CREATE DATABASE \"{quoted}\""));
-        let client = influxdb::Client::new(self.request.base.as_str(), database)
-            .with_http_client(self.client.clone());
-        match client.query(query).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("create database `{database}`: {error}")),
+        let query = influxdb::ReadQuery::new(format!("CREATE DATABASE \"{quoted}\"")).build();
+        let query = query.map_err(|error| told(error.to_string(), true))?;
+        let sent = self.client.post(at.target().query(&query.get())).send().await;
+        let response = sent.map_err(|error| told(causes(&error.without_url()), false))?;
+        let status = response.status();
+        let answer = start_of(response, ANSWER_WAIT).await;
+        if !status.is_success() || answer.contains("\"error\"") {
+            let error = format!("{} {}", status.as_u16(), answer::words(&answer));
+            return Err(told(error, !is_away(status)));
         }
+        *wanted = None;
+        Ok(())
+    }
+}
+
+fn client(request: &Request, has_choice: bool) -> Result<reqwest::Client, String> {
+    let mut builder = reqwest::Client::builder()
+        .default_headers(request.credentials()?)
+        .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .pool_idle_timeout(POOL_IDLE);
+    if has_choice {
+        builder = builder.connect_timeout(CONNECT_WAIT);
+    }
+    builder.build().map_err(|error| format!("HTTP client: {error}"))
+}
+
+async fn judge(response: reqwest::Response, points: u32) -> Outcome {
+    let status = response.status();
+    let header = response.headers().get(reqwest::header::RETRY_AFTER);
+    let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    if status == StatusCode::NO_CONTENT {
+        return Outcome::Delivered;
+    }
+    let wait = if status.is_success() { GLANCE } else { ANSWER_WAIT };
+    let body = start_of(response, wait).await;
+    let answer =
+        Answer { status: status.as_u16(), retry_after: retry_after.as_deref(), body: &body };
+    answer.outcome(points, SystemTime::now())
+}
+
+fn silent() -> (Outcome, bool) {
+    (Outcome::Retry { after: None, detail: "no answer to a trial".to_owned() }, false)
+}
+
+/// How many of so many points an endpoint took.
+const fn delivered(outcome: &Outcome, points: u32) -> u32 {
+    match outcome {
+        Outcome::Delivered => points,
+        Outcome::Partial { rejected, .. } => points.saturating_sub(*rejected),
+        Outcome::Rejected { .. } | Outcome::Divide { .. } | Outcome::Retry { .. } => 0,
     }
 }
 
@@ -183,7 +262,7 @@ async fn start_of(mut response: reqwest::Response, wait: Duration) -> String {
         }
     };
     // What has come by then is enough.
-    let _ = tokio::time::timeout(wait, read).await;
+    let _ = timeout(wait, read).await;
     String::from_utf8_lossy(&body).into_owned()
 }
 
@@ -214,6 +293,30 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// 3.x lists each line that it refused; ample for all the lines of a payload of the usual size.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
+/// With several endpoints, how long one may take to let us in: far beyond any round trip, and
+/// short enough that the attempt can go on to another.
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
+
+/// Often enough that one which is back gets its share soon.
+const PROBE: Span = Span::secs(10);
+
 const fn yes() -> bool {
     true
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a text or a list of texts")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    match OneOrMany::deserialize(deserializer)? {
+        // So a list in an environment variable is read again as what it is.
+        OneOrMany::One(text) if text.starts_with('[') => {
+            Err(de::Error::custom("a list is written without quotes around it"))
+        }
+        OneOrMany::One(text) => Ok(vec![text]),
+        OneOrMany::Many(texts) => Ok(texts),
+    }
 }

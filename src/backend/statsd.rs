@@ -18,7 +18,7 @@ use crate::books::BackendBook;
 use crate::units::{Address, HostPort, Size, Span};
 use protocols::statsd::{self, packets};
 use resolve::Resolved;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `udp://host:8125`, `tcp://host:8125`, `unixgram:///path` or `unix:///path`.
+    #[serde(deserialize_with = "one_address")]
     pub address: String,
     /// How tags are written.
     #[serde(default)]
@@ -314,6 +315,31 @@ fn kind(error: &io::Error) -> &'static str {
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => "send_unreachable",
         _ => "send_other",
     }
+}
+
+/// A list is what other backends can have, so it is told why this one cannot.
+fn one_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Address;
+    impl<'de> de::Visitor<'de> for Address {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, _: A) -> Result<String, A::Error> {
+            Err(de::Error::custom(
+                "a statsd backend has one address, since a counter that is split over two servers \
+                 is wrong on both; make a backend of each: a route to both gives each of them \
+                 everything, routes by name share the load",
+            ))
+        }
+    }
+    deserializer.deserialize_any(Address)
 }
 
 /// What an Ethernet frame holds after the headers of IPv6 and UDP, with room for a tunnel.

@@ -27,6 +27,8 @@ pub struct Config {
     pub memory: Option<Size>,
     /// How much of it is kept on disk when memory is full, and at a stop.
     pub spool: Option<OnDisk>,
+    /// How much of what the backend refused for good is kept.
+    pub dead_letters: Option<OnDisk>,
     /// What the disk part survives.
     pub durability: Durability,
     /// What a full queue does.
@@ -96,20 +98,20 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// The disk part of a queue: `false`, or a table.
+/// What is kept on disk, of a queue or as dead letters: `false`, or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDisk {
-    /// Memory only.
+    /// Nothing.
     Off,
     /// This much.
     On(SpoolConfig),
 }
 
-/// How much of a queue is kept on disk.
+/// How much is kept on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpoolConfig {
-    /// How many bytes the queue holds on disk.
+    /// At most so many bytes.
     pub max_size: Option<Size>,
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Format {
     pub(super) page: u32,
     /// The statements that make its tables.
     pub(super) tables: &'static str,
+    /// Earlier versions, each with the statements that make this one of it.
+    pub(super) upgrades: &'static [(i64, &'static str)],
 }
 
 /// What can be wrong with it.
@@ -157,33 +159,39 @@ fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY)?;
     // First of all, since what follows would change a file that is not ours.
-    let is_new = is_new(&db, format)?;
+    let to_do = statements(&db, format)?;
     db.pragma_update(None, "page_size", format.page)?;
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", synchronous)?;
     db.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
     db.pragma_update_and_check(None, "wal_autocheckpoint", LOG_BYTES / format.page, |_| Ok(()))?;
-    if is_new {
-        let Format { application_id, version, tables, .. } = format;
+    if let Some(statements) = to_do {
+        let Format { application_id, version, .. } = format;
         db.execute_batch(&format!(
-            "BEGIN; {tables}
+            "BEGIN; {statements}
              PRAGMA application_id = {application_id}; PRAGMA user_version = {version}; COMMIT;"
         ))?;
     }
     Ok(db)
 }
 
-fn is_new(db: &Connection, format: &Format) -> Result<bool, Error> {
+/// What makes a file that was just opened one of the present version; `None` if it is one.
+fn statements(db: &Connection, format: &Format) -> Result<Option<&'static str>, Error> {
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    match (number("application_id")?, number("user_version")?) {
-        (id, version) if (id, version) == (format.application_id, format.version) => Ok(false),
-        (0, 0) => {
-            let tables: u32 =
-                db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if tables == 0 { Ok(true) } else { Err(Error::Foreign) }
-        }
-        _ => Err(Error::Foreign),
+    let (application_id, version) = (number("application_id")?, number("user_version")?);
+    if (application_id, version) == (0, 0) {
+        let tables: u32 =
+            db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        return if tables == 0 { Ok(Some(format.tables)) } else { Err(Error::Foreign) };
     }
+    if application_id != format.application_id {
+        return Err(Error::Foreign);
+    }
+    if version == format.version {
+        return Ok(None);
+    }
+    let upgrade = format.upgrades.iter().find(|(from, _)| *from == version);
+    upgrade.map(|(_, statements)| Some(*statements)).ok_or(Error::Foreign)
 }
 
 /// What tells a body that is still as it was stored.

@@ -13,8 +13,10 @@ use super::series::{of_kind, series_hash};
 use super::shaper::Parcel;
 use super::table::Series;
 use super::windows::{Shard, Taken};
+use crate::origin::Origin;
+use crate::waybill::{Manifest, Via};
 use protocols::{Batch, Point, UnixNanos};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
 
 /// A receiving task's hold on a lane, for one batch of points.
@@ -23,9 +25,10 @@ pub struct Front<'a> {
     lane: &'a Handle,
     worker: usize,
     received: UnixNanos,
+    origin: &'a Origin,
     shard: Option<MutexGuard<'a, Shard>>,
     turn: u64,
-    raw: Option<Batch>,
+    raw: Option<(Batch, Manifest)>,
     handed: u64,
     absorbed: u64,
     no_place: u64,
@@ -34,11 +37,17 @@ pub struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    pub(super) fn new(lane: &'a Handle, worker: usize, received: UnixNanos) -> Self {
+    pub(super) fn new(
+        lane: &'a Handle,
+        worker: usize,
+        received: UnixNanos,
+        origin: &'a Origin,
+    ) -> Self {
         Self {
             lane,
             worker,
             received,
+            origin,
             shard: None,
             turn: 0,
             raw: None,
@@ -50,16 +59,17 @@ impl<'a> Front<'a> {
         }
     }
 
-    /// Takes a point in; `hash` is [`series_hash`] of its name and tags.
-    pub fn take(&mut self, point: &Point<'_>, hash: u64) {
+    /// Takes a point in; `hash` is [`series_hash`] of its name and tags, `via` the route that
+    /// hands it over.
+    pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) {
         self.handed += 1;
         let settings = &self.lane.settings;
         if !settings.aggregate || !folds(point.measure.kind()) {
-            self.pass(point);
+            self.pass(point, via);
         } else if refuses(settings.layout, &point.measure) {
             self.unrepresentable += 1;
         } else if point.time.is_some() {
-            self.pass(point);
+            self.pass(point, via);
         } else {
             self.absorb(point, hash);
         }
@@ -68,10 +78,13 @@ impl<'a> Front<'a> {
     /// Hands over what was taken. Dropping the front does the same.
     pub fn close(self) {}
 
-    fn pass(&mut self, point: &Point<'_>) {
+    fn pass(&mut self, point: &Point<'_>, via: &Arc<Via>) {
         let lane = self.lane;
         let stamp = lane.settings.stamp.then_some(self.received);
-        let raw = self.raw.get_or_insert_with(|| lane.state.spare());
+        let origin = self.origin;
+        let (raw, manifest) =
+            self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(origin.clone())));
+        manifest.note(via);
         raw.push(&Point { time: point.time.or(stamp), ..*point });
     }
 
@@ -93,12 +106,13 @@ impl<'a> Front<'a> {
     }
 
     fn send(&mut self) {
-        let Some(batch) = self.raw.take() else { return };
+        let Some((batch, manifest)) = self.raw.take() else { return };
         let state = &self.lane.state;
         if !state.has_room(batch.bytes()) {
             return self.give_up(batch, "inbox_full");
         }
-        let (refused, reason) = match self.lane.inbox.try_send(Parcel::new(batch, state)) {
+        let (refused, reason) = match self.lane.inbox.try_send(Parcel::new(batch, manifest, state))
+        {
             Ok(()) => return,
             Err(TrySendError::Full(parcel)) => (parcel, "inbox_full"),
             Err(TrySendError::Closed(parcel)) => (parcel, "shutdown"),

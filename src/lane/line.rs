@@ -9,6 +9,7 @@
 
 use super::WhenFull;
 use crate::backend::Payload;
+use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::UnixNanos;
 use std::collections::VecDeque;
@@ -37,8 +38,19 @@ pub(super) struct Record {
     pub(super) points: u32,
     /// How many bytes it has.
     pub(super) bytes: usize,
+    /// How many bytes its waybill takes, in memory or (of one that was found there) on disk.
+    pub(super) waybill: usize,
     /// When its first point was encoded.
     pub(super) born: UnixNanos,
+}
+
+/// What of a payload may be on disk alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// The records.
+    pub(super) body: Bytes,
+    /// Where they came from.
+    pub(super) waybill: Waybill,
 }
 
 /// What is to be done on disk, in this order.
@@ -49,7 +61,7 @@ pub(super) struct Work {
     /// Payloads that have found their end.
     pub(super) erase: Vec<i64>,
     /// Payloads to be stored, in one transaction with the above.
-    pub(super) store: Vec<(Record, Bytes)>,
+    pub(super) store: Vec<(Record, Load)>,
 }
 
 impl Work {
@@ -65,7 +77,7 @@ pub(super) struct Slot {
     pub(super) record: Record,
     /// How much of the order is this one's to share with its parts.
     width: i64,
-    body: Option<Bytes>,
+    load: Option<Load>,
     stored: bool,
     /// Shared by all the parts of what was once one payload.
     pub(super) divisions: Arc<AtomicU32>,
@@ -75,7 +87,8 @@ impl Slot {
     /// The payload, if its body is in memory.
     pub(super) fn payload(&self) -> Option<Payload> {
         let Record { points, born, .. } = self.record;
-        self.body.clone().map(|body| Payload::new(body, points, born))
+        let Load { body, waybill } = self.load.clone()?;
+        Some(Payload::new(body, points, born).with(waybill))
     }
 
     fn points(&self) -> u64 {
@@ -83,7 +96,7 @@ impl Slot {
     }
 
     fn cost(&self) -> usize {
-        self.record.bytes + size_of::<Self>()
+        self.record.bytes + self.record.waybill + size_of::<Self>()
     }
 }
 
@@ -237,7 +250,7 @@ impl Line {
             self.ids = self.ids.max(record.id);
             self.order = self.order.max(record.order.0);
             let slot =
-                Slot { record, width: 0, body: None, stored: true, divisions: Arc::default() };
+                Slot { record, width: 0, load: None, stored: true, divisions: Arc::default() };
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.enter(self.slots.len(), slot);
@@ -269,8 +282,8 @@ impl Line {
     /// Bodies that shippers will ask for next.
     fn missing_ahead(&self) -> Vec<i64> {
         let ahead = self.ahead();
-        let is_missing = |slot: &&Slot| slot.body.is_none();
-        if !self.first(ahead / 2).any(|slot| slot.body.is_none()) {
+        let is_missing = |slot: &&Slot| slot.load.is_none();
+        if !self.first(ahead / 2).any(|slot| slot.load.is_none()) {
             return Vec::new();
         }
         self.first(ahead).filter(is_missing).map(|slot| slot.record.id).collect()
@@ -290,14 +303,14 @@ impl Line {
         AHEAD.min(self.limits.memory / 2)
     }
 
-    fn next_to_store(&self) -> Vec<(Record, Bytes)> {
+    fn next_to_store(&self) -> Vec<(Record, Load)> {
         if self.stored_cost == self.cost {
             return Vec::new();
         }
         let most = self.store_most;
         let mut bytes = 0;
         let unstored = self.slots.iter().filter(|slot| !slot.stored);
-        let next = unstored.filter_map(|slot| Some((slot.record, slot.body.clone()?)));
+        let next = unstored.filter_map(|slot| Some((slot.record, slot.load.clone()?)));
         next.take_while(|(record, _)| {
             let within = bytes == 0 || bytes + record.bytes <= most;
             bytes += record.bytes.max(1);
@@ -307,14 +320,14 @@ impl Line {
     }
 
     /// A body came from disk; one that is missing or damaged is given up. Answers its points.
-    pub(super) fn fetched(&mut self, id: i64, body: Option<Bytes>) -> u64 {
+    pub(super) fn fetched(&mut self, id: i64, load: Option<Load>) -> u64 {
         let Some(at) = self.place(id) else { return 0 };
-        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.body.is_none()) else {
+        let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.load.is_none()) else {
             return 0;
         };
-        match body {
-            Some(body) => {
-                slot.body = Some(body);
+        match load {
+            Some(load) => {
+                slot.load = Some(load);
                 0
             }
             None => self.drop_at(at),
@@ -344,7 +357,7 @@ impl Line {
         let kept = self.first(self.ahead()).count();
         for slot in self.slots.iter_mut().skip(kept) {
             if slot.stored && !self.claims.iter().any(|(id, _)| *id == slot.record.id) {
-                slot.body = None;
+                slot.load = None;
             }
         }
     }
@@ -370,7 +383,7 @@ impl Line {
             slot.stored = false;
         }
         let mut lost = 0;
-        while let Some(at) = self.slots.iter().position(|slot| slot.body.is_none()) {
+        while let Some(at) = self.slots.iter().position(|slot| slot.load.is_none()) {
             lost += self.drop_at(at);
         }
         lost
@@ -419,9 +432,11 @@ impl Line {
         divisions: Arc<AtomicU32>,
     ) {
         self.ids += 1;
-        let Payload { body, points, born } = payload;
-        let record = Record { id: self.ids, order, points, bytes: body.len(), born };
-        self.enter(at, Slot { record, width, body: Some(body), stored: false, divisions });
+        let Payload { body, points, born, waybill } = payload;
+        let (id, bytes) = (self.ids, body.len());
+        let record = Record { id, order, points, bytes, waybill: waybill.bytes(), born };
+        let load = Some(Load { body, waybill });
+        self.enter(at, Slot { record, width, load, stored: false, divisions });
     }
 
     fn enter(&mut self, at: usize, slot: Slot) {
@@ -451,7 +466,7 @@ impl Line {
 
 /// A payload's bytes, and what it takes to keep them in line.
 pub(super) fn cost(payload: &Payload) -> usize {
-    payload.body.len() + size_of::<Slot>()
+    payload.body.len() + payload.waybill.bytes() + size_of::<Slot>()
 }
 
 /// Halved at each division of a payload, of which there are fewer.
@@ -549,7 +564,7 @@ mod tests {
             line.commit(id);
             let fetch = line.work(true, false).fetch;
             fetch.into_iter().for_each(|id| {
-                line.fetched(id, Some(Bytes::from_static(b"\n")));
+                line.fetched(id, Some(Load::default()));
             });
         }
         assert_eq!(line.work(true, true).erase, [1, 2, 3, 4]);

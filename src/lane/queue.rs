@@ -225,6 +225,7 @@ impl Drop for Ticket<'_> {
 mod tests {
     use super::*;
     use crate::lane::{Durability, WhenFull};
+    use crate::waybill::Waybill;
     use bytes::Bytes;
     use proptest::prelude::*;
     use protocols::UnixNanos;
@@ -401,6 +402,46 @@ mod tests {
         drop(queue);
         let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
         assert_eq!(queue.book.recovered.get(), 0, "nothing is delivered twice");
+    }
+
+    fn waybill() -> Waybill {
+        serde_json::from_str(r#"{"origins":[{"kind":"gauge","route":"all"}],"legs":[[1,0]]}"#)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_waybill_survives_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        queue.push(numbered(1).with(waybill()));
+        queue.line().close();
+        work(&queue);
+        drop(queue);
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        work(&queue);
+        assert_eq!(claim(&queue).unwrap().payload().unwrap().waybill, waybill());
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_taken_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        (1..=2).for_each(|n| queue.push(numbered(n).with(waybill())));
+        queue.line().close();
+        work(&queue);
+        drop(queue);
+        let db = rusqlite::Connection::open(dir.path().join("spool/b.db")).unwrap();
+        db.execute_batch("ALTER TABLE payloads DROP COLUMN waybill; PRAGMA user_version = 1")
+            .unwrap();
+        drop(db);
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        assert_eq!(queue.book.recovered.get(), 2);
+        work(&queue);
+        queue.push(numbered(3).with(waybill()));
+        queue.line().close();
+        work(&queue);
+        assert_eq!(claim(&queue).unwrap().payload().unwrap().waybill, Waybill::default());
+        assert_eq!(deliver(&queue, usize::MAX), [1, 2, 3]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Settings {
     pub memory: usize,
     /// How many bytes the queue holds on disk; `None` keeps to memory.
     pub spool: Option<usize>,
+    /// How many bytes of what the backend refused are kept; `None` drops it.
+    pub dead_letters: Option<usize>,
     /// What the disk part survives.
     pub durability: Durability,
     /// What a full queue does.
@@ -76,6 +78,7 @@ impl Settings {
             batch_bytes: config.batch.bytes.map_or(BATCH_BYTES, |size| size.bytes()).max(1),
             memory: config.memory.map_or(MEMORY, |size| size.bytes()),
             spool: spool(kind, config.spool),
+            dead_letters: dead_letters(kind, config),
             durability: config.durability,
             when_full: config.when_full,
             timeout: config.timeout.map_or(TIMEOUT, |timeout| timeout.0).max(SHORTEST),
@@ -104,6 +107,17 @@ fn spool(kind: &str, config: Option<OnDisk>) -> Option<usize> {
     }
 }
 
+/// By default where the disk is used anyway: a backend without a spool was to leave it alone.
+fn dead_letters(kind: &str, config: &Config) -> Option<usize> {
+    match config.dead_letters {
+        Some(OnDisk::Off) => None,
+        Some(OnDisk::On(letters)) => {
+            Some(letters.max_size.map_or(DEAD_LETTERS, |size| size.bytes()))
+        }
+        None => (kind == "store" || spool(kind, config.spool).is_some()).then_some(DEAD_LETTERS),
+    }
+}
+
 fn usual(layout: Layout) -> Vec<f64> {
     match layout {
         Layout::Fields => vec![50.0, 90.0, 95.0, 99.0],
@@ -118,6 +132,7 @@ const BATCH_POINTS: u32 = 5000;
 const BATCH_BYTES: usize = 1 << 20;
 const MEMORY: usize = 64 << 20;
 const SPOOL: usize = 1 << 30;
+const DEAD_LETTERS: usize = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -128,8 +143,9 @@ const SHARDS: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use super::super::SpoolConfig;
     use super::*;
-    use crate::units::Span;
+    use crate::units::{Size, Span};
 
     #[test]
     fn databases_aggregate_and_relays_never_do() {
@@ -155,6 +171,32 @@ mod tests {
         let config = Config { flush: Some(Span::millis(200)), ..Config::default() };
         assert_eq!(Settings::new("b", "stdout", &config).wait, Duration::from_millis(200));
         assert_eq!(Settings::new("b", "store", &config).flush, Duration::from_millis(200));
+    }
+
+    #[test]
+    fn dead_letters_are_kept_where_the_disk_is_used() {
+        let on = |mib| Some(OnDisk::On(SpoolConfig { max_size: Some(Size::mib(mib)) }));
+        let usual = Some(64 << 20);
+        for (kind, spool, letters, expected) in [
+            ("influxdb", None, None, usual),
+            ("influxdb", Some(OnDisk::Off), None, None),
+            ("influxdb", Some(OnDisk::Off), on(1), Some(1 << 20)),
+            ("influxdb", None, Some(OnDisk::Off), None),
+            ("influxdb", None, Some(OnDisk::On(SpoolConfig::default())), usual),
+            ("statsd", None, None, usual),
+            ("store", None, None, usual),
+            ("store", None, Some(OnDisk::Off), None),
+            ("stdout", None, None, None),
+            ("stdout", on(64), None, usual),
+            ("blackhole", None, None, None),
+        ] {
+            let config = Config { spool, dead_letters: letters, ..Config::default() };
+            assert_eq!(
+                Settings::new("b", kind, &config).dead_letters,
+                expected,
+                "{kind} {config:?}"
+            );
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::backend::Payload;
 use crate::books::BackendBook;
 use crate::clock::Clock;
 use crate::units::Span;
-use protocols::{Batch, Encode, Point, UnixNanos};
+use crate::waybill::{Draft, Manifest, Source};
+use protocols::{Batch, Encode, Kind, Point, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(super) struct Parcel {
     batch: Batch,
+    manifest: Manifest,
     /// How many of its points the shaper has worked on.
     done: usize,
     bytes: usize,
@@ -36,11 +38,11 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// Wraps a batch and counts it.
-    pub(super) fn new(batch: Batch, state: &Arc<State>) -> Self {
+    pub(super) fn new(batch: Batch, manifest: Manifest, state: &Arc<State>) -> Self {
         let bytes = batch.bytes();
         state.book.inbox.add(batch.len() as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
-        Self { batch, done: 0, bytes, state: Arc::clone(state) }
+        Self { batch, manifest, done: 0, bytes, state: Arc::clone(state) }
     }
 
     /// The batch, of which the caller has to account now for what is not done.
@@ -165,12 +167,14 @@ impl Shaper {
         let mut turn = Turn::begin(self.written);
         while more && turn.goes_on(self.written) {
             rows.clear();
+            let mut kind = Kind::Fields;
             let written = closed.write_next(|series, aggregate, time| {
+                kind = series.kind;
                 self.rows.write(series.name, series.tags, aggregate, time, &mut rows);
                 rows.len()
             });
             more = written.is_some();
-            rows.iter().for_each(|row| self.shape(&row));
+            rows.iter().for_each(|row| self.shape(&row, Source { kind, way: None }));
         }
         self.scratch = rows;
         more
@@ -188,10 +192,11 @@ impl Shaper {
         let mut turn = Turn::begin(self.written);
         let mut done = parcel.done;
         while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
-            if self.settings.aggregate && folds(point.measure.kind()) {
-                self.fold_alone(&point);
+            let source = Source { kind: point.measure.kind(), way: parcel.manifest.next_way() };
+            if self.settings.aggregate && folds(source.kind) {
+                self.fold_alone(&point, source);
             } else {
-                self.shape(&point);
+                self.shape(&point, source);
             }
             done += 1;
         }
@@ -200,18 +205,18 @@ impl Shaper {
     }
 
     /// A point that left the window because it has a time of its own.
-    fn fold_alone(&mut self, point: &Point<'_>) {
+    fn fold_alone(&mut self, point: &Point<'_>, source: Source<'_>) {
         let mut rows = std::mem::take(&mut self.scratch);
         rows.clear();
         let time = point.time.unwrap_or_else(|| self.clock.now());
         self.rows.alone(point, time, &mut rows);
         self.state.book.folded_points.add(1);
         self.state.book.folded_rows.add(rows.len() as u64);
-        rows.iter().for_each(|row| self.shape(&row));
+        rows.iter().for_each(|row| self.shape(&row, source));
         self.scratch = rows;
     }
 
-    fn shape(&mut self, point: &Point<'_>) {
+    fn shape(&mut self, point: &Point<'_>, source: Source<'_>) {
         let point = Point { time: self.told_apart(point), ..*point };
         let start = self.open.body.len();
         if let Err(skip) = self.encode.encode(&point, &mut self.open.body) {
@@ -219,6 +224,7 @@ impl Shaper {
             return;
         }
         self.written = self.written.wrapping_add(self.open.body.len() - start);
+        let lines = lines(self.open.body.get(start..).unwrap_or_default());
         self.watch_name(point.name);
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
@@ -228,7 +234,7 @@ impl Shaper {
         if self.open.is_empty() {
             self.open.begin(self.clock.now(), self.settings.wait);
         }
-        self.open.add_point();
+        self.open.add_point(lines, source);
         if self.open.points >= self.settings.batch_points
             || self.open.body.len() >= self.bytes_max()
         {
@@ -296,6 +302,7 @@ impl Turn {
 struct Open {
     body: Vec<u8>,
     points: u32,
+    draft: Draft,
     born: UnixNanos,
     due: Instant,
     book: Arc<BackendBook>,
@@ -303,7 +310,14 @@ struct Open {
 
 impl Open {
     fn new(book: Arc<BackendBook>) -> Self {
-        Self { body: Vec::new(), points: 0, born: UnixNanos(0), due: Instant::now(), book }
+        Self {
+            body: Vec::new(),
+            points: 0,
+            draft: Draft::default(),
+            born: UnixNanos(0),
+            due: Instant::now(),
+            book,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -315,8 +329,9 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    fn add_point(&mut self) {
+    fn add_point(&mut self, lines: u32, source: Source<'_>) {
         self.points += 1;
+        self.draft.add(lines, source);
         self.book.open.add(1);
     }
 
@@ -327,7 +342,7 @@ impl Open {
         let mut body = std::mem::take(&mut self.body);
         body.shrink_to_fit();
         let points = std::mem::take(&mut self.points);
-        Some(Payload::new(body, points, self.born))
+        Some(Payload::new(body, points, self.born).with(self.draft.finish()))
     }
 }
 
@@ -336,6 +351,11 @@ impl Drop for Open {
         self.book.open.sub(u64::from(self.points));
         self.book.dropped.add("shutdown", u64::from(self.points));
     }
+}
+
+/// One a point in most formats; a line of statsd tells one value, so columns take several.
+fn lines(record: &[u8]) -> u32 {
+    u32::try_from(memchr::memchr_iter(b'\n', record).count()).unwrap_or(u32::MAX)
 }
 
 const AT_ONCE: Expire = {

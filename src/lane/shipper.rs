@@ -3,8 +3,8 @@
 //! | outcome | what follows |
 //! |---|---|
 //! | delivered | it leaves the queue |
-//! | partial, rejected | it leaves the queue, the refused points are counted by reason |
-//! | divide | its halves take its place; a record that cannot be halved is given up and counted |
+//! | partial, rejected | it leaves the queue, the refused points become a dead letter |
+//! | divide | its halves take its place; a record that cannot be halved becomes a dead letter |
 //! | retry | it stays, and the next attempt comes after a delay |
 //!
 //! Retries are endless: only the queue's bound gives points up. So one bad record costs about as
@@ -13,9 +13,10 @@
 //! refused once more is given up whole. The size at which a backend refused is remembered, and
 //! nothing larger than half of it is sent again by this lane. Logs say once when a backend falls
 //! ill and once when it is well again, and each refusal's reason at most once a minute. Counts
-//! `delivered`, `dropped`, `retries`.
+//! `delivered`, `retries`; what is refused is counted by the [letters](super::letters).
 
 use super::State;
+use super::letters::Refused;
 use super::queue::{Claim, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
@@ -91,7 +92,7 @@ impl Shipper {
             Outcome::Rejected { reason, detail } => (0, Some((reason, detail))),
             Outcome::Divide { reason, detail } => {
                 self.recovered();
-                self.divide(ticket, reason, &detail);
+                self.divide(ticket, reason, detail);
                 return None;
             }
             Outcome::Retry { after, detail } => {
@@ -101,18 +102,22 @@ impl Shipper {
             }
         };
         self.recovered();
+        let payload = ticket.payload().cloned();
         ticket.commit();
         self.state.book.delivered.add(u64::from(delivered));
-        if let Some((reason, detail)) = refused {
-            self.refuse(points - delivered, reason, &detail);
+        if let (Some((reason, words)), Some(Payload { body, born, waybill, .. })) =
+            (refused, payload)
+        {
+            let points = points - delivered;
+            self.refuse(Refused { body, points, reason, words, waybill, born });
         }
         None
     }
 
-    fn divide(&self, ticket: Ticket<'_>, reason: &'static str, detail: &str) {
-        let Some(payload) = ticket.payload() else { return };
-        let (size, points) = (payload.body.len(), payload.points);
-        match halves(payload) {
+    fn divide(&self, ticket: Ticket<'_>, reason: &'static str, words: String) {
+        let Some(payload) = ticket.payload().cloned() else { return };
+        let size = payload.body.len();
+        match halves(&payload) {
             Some(halves) if ticket.divisions() < DIVISIONS_MAX => {
                 if reason == TOO_LARGE {
                     self.state.learnt.fetch_min((size / 2).max(LEARNT_MIN), Relaxed);
@@ -121,17 +126,19 @@ impl Shipper {
             }
             _ => {
                 ticket.commit();
-                self.refuse(points, reason, detail);
+                let Payload { body, points, born, waybill } = payload;
+                self.refuse(Refused { body, points, reason, words, waybill, born });
             }
         }
     }
 
-    fn refuse(&self, points: u32, reason: &'static str, detail: &str) {
-        self.state.book.dropped.add(reason, u64::from(points));
+    fn refuse(&self, refused: Refused) {
+        let Refused { points, reason, words, .. } = &refused;
         if self.state.may_log(reason) {
             let backend = &self.settings.name;
-            tracing::warn!(%backend, reason, points, "the backend refused points: {detail}");
+            tracing::warn!(%backend, reason, points, "the backend refused points: {words}");
         }
+        self.state.letters.put(self.settings.kind, refused);
     }
 
     /// Said once for each illness; of a backend that falls ill all the time, once a minute.
@@ -171,11 +178,15 @@ fn halves(payload: &Payload) -> Option<[Payload; 2]> {
     let body = &payload.body;
     let cut = middle(body)?;
     let (first, second) = (body.slice(..cut), body.slice(cut..));
-    let lines = [lines(&first), lines(&second)];
-    let share = u64::from(payload.points) * lines[0] / (lines[0] + lines[1]).max(1);
+    let (above, below) = (lines(&first), lines(&second));
+    let share = u64::from(payload.points) * above / (above + below).max(1);
     let points = u32::try_from(share).unwrap_or(payload.points).min(payload.points);
-    let born = payload.born;
-    Some([Payload::new(first, points, born), Payload::new(second, payload.points - points, born)])
+    let [mine, others] = payload.waybill.split(u32::try_from(above).unwrap_or(u32::MAX));
+    let (born, rest) = (payload.born, payload.points - points);
+    Some([
+        Payload::new(first, points, born).with(mine),
+        Payload::new(second, rest, born).with(others),
+    ])
 }
 
 fn middle(body: &Bytes) -> Option<usize> {

@@ -10,8 +10,8 @@
 
 use super::Durability;
 use super::database::{self, Database, Format, checksum};
-use super::line::Record;
-use bytes::Bytes;
+use super::line::{Load, Record};
+use crate::waybill::Waybill;
 use protocols::UnixNanos;
 use rusqlite::{OptionalExtension, params};
 use std::path::{Path, PathBuf};
@@ -99,15 +99,18 @@ impl Spool {
         }
         let db = self.database.open()?;
         let mut select = db.prepare(
-            "SELECT id, seq, part, points, length(body), born FROM payloads ORDER BY seq, part, id",
+            "SELECT id, seq, part, points, length(body), ifnull(length(waybill), 0), born
+             FROM payloads ORDER BY seq, part, id",
         )?;
+        let size = |bytes: i64| usize::try_from(bytes).unwrap_or(0);
         let records = select.query_map([], |row| {
             Ok(Record {
                 id: row.get(0)?,
                 order: (row.get(1)?, row.get(2)?),
                 points: row.get(3)?,
-                bytes: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
-                born: UnixNanos(row.get(5)?),
+                bytes: size(row.get(4)?),
+                waybill: size(row.get(5)?),
+                born: UnixNanos(row.get(6)?),
             })
         })?;
         let records = records.collect::<Result<Vec<_>, _>>()?;
@@ -121,11 +124,14 @@ impl Spool {
     }
 
     /// Erases and stores, all or nothing.
-    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, erase: &[i64], store: &[(Record, Load)]) -> Result<(), Error> {
         if store.is_empty() && !self.database.exists() {
             return Ok(());
         }
-        let (kind, size) = (self.kind, store.iter().map(|(record, _)| record.bytes as u64).sum());
+        let (kind, size) = (
+            self.kind,
+            store.iter().map(|(record, _)| (record.bytes + record.waybill) as u64).sum(),
+        );
         if !store.is_empty() && !self.database.has_room(size)? {
             return Err(database::Error::Full.into());
         }
@@ -140,28 +146,40 @@ impl Spool {
                 .execute("INSERT OR REPLACE INTO backend (one, kind) VALUES (1, ?1)", [kind])?;
         }
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO payloads (id, seq, part, born, points, checksum, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO payloads (id, seq, part, born, points, checksum, body, waybill)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        for (Record { id, order, points, born, .. }, body) in store {
-            let sum = checksum(body);
-            insert.execute(params![id, order.0, order.1, born.0, points, sum, &body[..]])?;
+        for (Record { id, order, points, born, .. }, Load { body, waybill }) in store {
+            let (sum, waybill) = (checksum(body), written(waybill));
+            insert.execute(params![
+                id,
+                order.0,
+                order.1,
+                born.0,
+                points,
+                sum,
+                &body[..],
+                waybill
+            ])?;
         }
         drop(insert);
         transaction.commit()?;
         Ok(())
     }
 
-    /// A body; `None` if it is not there, or not what was stored.
-    pub(super) fn read(&mut self, id: i64) -> Result<Option<Bytes>, Error> {
+    /// A body with its waybill; `None` if it is not there, or not what was stored. A waybill that
+    /// nobody can read says nothing.
+    pub(super) fn read(&mut self, id: i64) -> Result<Option<Load>, Error> {
         let mut select = self
             .database
             .open()?
-            .prepare_cached("SELECT checksum, body FROM payloads WHERE id = ?1")?;
-        let found = select
-            .query_row([id], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))
-            .optional()?;
-        Ok(found.filter(|(sum, body)| checksum(body) == *sum).map(|(_, body)| body.into()))
+            .prepare_cached("SELECT checksum, body, waybill FROM payloads WHERE id = ?1")?;
+        let found = select.query_row([id], |row| {
+            let (sum, body): (u32, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            Ok((sum, body, row.get::<_, Option<Vec<u8>>>(2)?))
+        });
+        let whole = found.optional()?.filter(|(sum, body, _)| checksum(body) == *sum);
+        Ok(whole.map(|(_, body, waybill)| Load { body: body.into(), waybill: parsed(waybill) }))
     }
 
     /// Gives the disk back what an outage took. For when nothing is stored any more.
@@ -175,10 +193,19 @@ impl Spool {
     }
 }
 
-/// Bodies are large, and so are pages. The id is "PMSP".
+fn written(waybill: &Waybill) -> Option<Vec<u8>> {
+    if waybill.legs().is_empty() { None } else { serde_json::to_vec(waybill).ok() }
+}
+
+fn parsed(waybill: Option<Vec<u8>>) -> Waybill {
+    waybill.and_then(|waybill| serde_json::from_slice(&waybill).ok()).unwrap_or_default()
+}
+
+/// Bodies are large, and so are pages. The id is "PMSP". A waybill is JSON in a blob, whose length
+/// can be told without reading the body that lies before it.
 static FORMAT: Format = Format {
     application_id: 1_347_244_880,
-    version: 1,
+    version: 2,
     page: 16 << 10,
     tables: "CREATE TABLE backend (one INTEGER PRIMARY KEY, kind TEXT NOT NULL) STRICT;
     CREATE TABLE payloads (
@@ -188,6 +215,9 @@ static FORMAT: Format = Format {
         born INTEGER NOT NULL,
         points INTEGER NOT NULL,
         checksum INTEGER NOT NULL,
-        body BLOB NOT NULL
+        body BLOB NOT NULL,
+        waybill BLOB
     ) STRICT;",
+    // The first version had no waybills.
+    upgrades: &[(1, "ALTER TABLE payloads ADD COLUMN waybill BLOB;")],
 };

@@ -1,5 +1,6 @@
 //! What belongs to a backend's *name* and outlives changes of its settings.
 
+use super::letters::Letters;
 use super::queue::Queue;
 use super::settings::Settings;
 use super::spool::Spool;
@@ -20,6 +21,7 @@ pub struct State {
     pub(super) book: Arc<BackendBook>,
     pub(super) windows: Arc<Windows>,
     pub(super) queue: Arc<Queue>,
+    pub(super) letters: Arc<Letters>,
     /// How many bytes are on their way to shapers.
     pub(super) inbox_bytes: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
@@ -40,11 +42,18 @@ struct Owner {
 }
 
 impl State {
-    /// Nothing held yet; the windows are shared in so many parts.
+    /// Nothing held yet, and no dead letters kept; the windows are shared in so many parts.
     pub fn new(book: Arc<BackendBook>, shards: usize) -> Arc<Self> {
+        let letters = Letters::none(Arc::clone(&book));
+        Self::with_letters(book, shards, letters)
+    }
+
+    /// The same, with a place for dead letters.
+    pub fn with_letters(book: Arc<BackendBook>, shards: usize, letters: Arc<Letters>) -> Arc<Self> {
         Arc::new(Self {
             windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
             queue: Queue::new(Arc::clone(&book)),
+            letters,
             inbox_bytes: AtomicUsize::new(0),
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::backend::{Outcome, Payload, Shipping, TOO_LARGE};
+use crate::origin::Protocol;
 use crate::units::{Size, Span};
+use crate::waybill::{Leg, Via, Waybill};
 use proptest::prelude::*;
 use protocols::{Batch as Points, Measure, Number, Point, Skip};
 use std::collections::VecDeque;
@@ -49,6 +51,8 @@ struct Record(Arc<Mutex<Recorded>>);
 struct Recorded {
     lines: Vec<String>,
     attempts: Vec<(Instant, usize)>,
+    /// Of what was taken.
+    waybills: Vec<Waybill>,
 }
 
 impl Record {
@@ -100,6 +104,7 @@ impl Ship for Scripted {
                 let text = str::from_utf8(&payload.body).unwrap();
                 let mut recorded = self.record.0.lock().unwrap();
                 recorded.lines.extend(text.lines().map(str::to_owned));
+                recorded.waybills.push(payload.waybill.clone());
             }
             outcome
         })
@@ -170,9 +175,11 @@ fn start(
 fn send(lane: &Lane, clock: Clock, worker: usize, fill: impl FnOnce(&mut Points)) {
     let mut points = Points::new();
     fill(&mut points);
-    let mut front = lane.front(worker, clock.now());
+    let origin = Origin { listener: "edge".into(), protocol: Protocol::Http };
+    let via = Arc::new(Via { route: "all".into(), rewrite: None });
+    let mut front = lane.front(worker, clock.now(), &origin);
     for point in points.iter() {
-        front.take(&point, series_hash(point.name, point.tags));
+        front.take(&point, series_hash(point.name, point.tags), &via);
     }
     front.close();
 }
@@ -269,6 +276,39 @@ async fn a_relay_passes_points_as_they_are() {
     let bench = Bench::new(settings("statsd", ""), |_| {});
     bench.send(0, |points| count(points, "c", 1.0));
     assert_eq!(bench.end().await, ["c -1 Count { delta: 1.0, rate: 1.0 }"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_knows_where_its_records_came_from() {
+    let bench = Bench::new(settings("influxdb", ""), |ship| ship.abhors = Some("bad"));
+    bench.send(0, |points| {
+        reading(points, "r", 1, Some(1));
+        reading(points, "bad", 1, Some(1));
+        reading(points, "r", 2, Some(2));
+        let measure = Measure::Count { delta: 1.0, rate: 1.0 };
+        points.begin("c").finish(measure, Some(UnixNanos(7)), "");
+    });
+    sleep(Duration::from_secs(2)).await;
+    bench.send(0, |points| count(points, "c", 1.0));
+    let record = bench.record.clone();
+    assert_eq!(bench.end().await.len(), 4);
+    let say = |leg: &Leg| {
+        let known = leg.origin.as_deref().unwrap();
+        let listener = known.origin.as_ref().map_or("no", |origin| &origin.listener);
+        let route = known.via.as_ref().map_or("none", |via| &via.route);
+        format!("{} {} of {listener} by {route}", leg.lines, known.kind.unwrap())
+    };
+    let waybills = record.0.lock().unwrap().waybills.clone();
+    let said: Vec<_> = waybills.iter().flat_map(|waybill| waybill.legs().iter().map(say)).collect();
+    assert_eq!(
+        said,
+        [
+            "1 sample of edge by all",
+            "1 sample of edge by all",
+            "1 counter of edge by all",
+            "1 counter of no by none"
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]

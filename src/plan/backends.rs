@@ -24,6 +24,7 @@ pub(super) fn judge(backends: &mut BTreeMap<String, Option<Backend>>, findings: 
         lane(&key, &section.lane, findings);
         without_windows(&key, section, findings);
         spool(&key, section, findings);
+        dead_letters(&key, section, findings);
         match &mut section.kind {
             backend::Config::Statsd(config) => statsd(&key, config, findings),
             backend::Config::Influxdb(config) => influxdb(&key, config, findings),
@@ -78,6 +79,18 @@ fn spool(key: &str, section: &Backend, findings: &mut Findings) {
         };
         findings.wrong(key_of_size, "the spool (`max_size`) must hold at least what `memory` does");
     }
+}
+
+/// A backend that takes everything has no dead letters.
+fn dead_letters(key: &str, section: &Backend, findings: &mut Findings) {
+    let Some(OnDisk::On(letters)) = section.lane.dead_letters else { return };
+    let key = format!("{key}.dead_letters");
+    if matches!(section.kind, backend::Config::Blackhole(_)) {
+        return findings.odd(key, "it has no effect: a blackhole refuses nothing");
+    }
+    let some = letters.max_size.is_none_or(|size| size.0 > 0);
+    let message = "`max_size` must be more than zero; `false` keeps no dead letters";
+    findings.wrong_unless(some, key, message);
 }
 
 /// As in statsd/statsd, -10 means the largest tenth; only its layout knows a word for that.
@@ -137,7 +150,7 @@ fn store(key: &str, config: store::Config, findings: &mut Findings) {
 }
 
 fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
-    url(&format!("{key}.url"), &config.url, findings);
+    urls(key, config, findings);
     api(key, config, findings);
     let mut read = |name: &str, value: &mut Option<Secret>, file: &Option<PathBuf>| {
         secret(&format!("{key}.{name}"), value, file.as_ref(), findings);
@@ -146,6 +159,35 @@ fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
     read("token", &mut config.token, &config.token_file);
     if config.password.is_some() && config.username.is_none() {
         findings.wrong(format!("{key}.username"), "there is a password and no `username`");
+    }
+}
+
+/// One URL, or several that differ.
+fn urls(key: &str, config: &influxdb::Config, findings: &mut Findings) {
+    let key_of = |at: usize| match config.url.len() {
+        1 => format!("{key}.url"),
+        _ => format!("{key}.url[{at}]"),
+    };
+    if config.url.is_empty() {
+        findings.mistakes.push(Mistake::new(format!("{key}.url"), "there is no URL").hint(EXAMPLE));
+    }
+    for (at, text) in config.url.iter().enumerate() {
+        url(&key_of(at), text, findings);
+        let same = |other: &String| other.trim_end_matches('/') == text.trim_end_matches('/');
+        if config.url.iter().take(at).any(same) {
+            findings.wrong(key_of(at), "this URL is in the list already");
+        }
+    }
+    if let Some(span) = config.probe {
+        findings.wrong_unless(
+            !span.0.is_zero(),
+            format!("{key}.probe"),
+            "it must be more than zero",
+        );
+        if config.url.len() == 1 {
+            let message = "it has no effect: with one `url` nobody is set aside";
+            findings.odd(format!("{key}.probe"), message);
+        }
     }
 }
 
@@ -295,6 +337,30 @@ mod tests {
     }
 
     #[test]
+    fn several_urls_are_judged_one_by_one() {
+        let influx = |keys: &str| influx(&format!("database = 'd'\n{keys}"));
+        for (keys, says) in [
+            ("url = []", "url: there is no URL"),
+            ("url = ['http://a', 'b:1']", "url[1]: the URL must begin with http"),
+            (
+                "url = ['http://a:1', 'http://b:1', 'http://a:1/']",
+                "url[2]: this URL is in the list",
+            ),
+            ("url = ['http://a', 'http://me:S3CR3T@h']", "url[1]: credentials do not belong"),
+            ("url = ['http://a', 7]", "url: expected a text or a list of texts"),
+            ("url = '[\"http://a\"]'", "url: a list is written without quotes around it"),
+            ("url = ['http://a', 'http://b']\nprobe = '0s'", "probe: it must be more than zero"),
+        ] {
+            refused(&influx(keys), &[says]);
+        }
+        warned(&influx("url = 'http://a'\nprobe = '5s'"), &["probe: it has no effect"]);
+        let both = influx("url = ['http://a', 'http://b']\nprobe = '5s'");
+        warned(&both, &[]);
+        let shown = plan_of(&both).unwrap().plan.to_string();
+        assert!(shown.contains("http://a, http://b, api v1"), "{shown}");
+    }
+
+    #[test]
     fn each_api_has_its_keys() {
         let url = "url = 'http://h:1'\n";
         for (keys, says) in [
@@ -352,6 +418,7 @@ mod tests {
             ("address = 'udp://h:0'", "a host and a port to send to"),
             ("address = 'udp://h:1'\naggregate = true", "relayed as received"),
             ("address = 'udp://h:1'\nmax_payload = '0B'", "max_payload"),
+            ("address = ['udp://a:1', 'udp://b:1']", "is wrong on both (make a backend of each"),
         ] {
             refused(&backend(&format!("kind = 'statsd'\n{keys}")), &[says]);
         }
@@ -388,6 +455,17 @@ mod tests {
         warned(&influx("memory = '1MiB'\nspool = { max_size = '1MiB' }"), &[]);
         warned(&influx("spool = true\ndurability = 'power'"), &[]);
         warned(&backend("kind = 'stdout'\ndurability = 'power'"), &["no `spool`"]);
+    }
+
+    #[test]
+    fn dead_letters_are_some_or_none() {
+        let store = |keys: &str| backend(&format!("kind = 'store'\n{keys}"));
+        warned(&store("dead_letters = false"), &[]);
+        warned(&store("dead_letters = { max_size = '1B' }"), &[]);
+        refused(&store("dead_letters = { max_size = '0B' }"), &["dead_letters: `max_size` must"]);
+        refused(&store("dead_letters = { max_sise = '1B' }"), &["did you mean `max_size`?"]);
+        let nowhere = backend("kind = 'blackhole'\ndead_letters = true");
+        warned(&nowhere, &["dead_letters: it has no effect"]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn peer(backend: &Backend) -> String {
     match &backend.kind {
         backend::Config::Statsd(config) => config.address.clone(),
         backend::Config::Influxdb(config) => {
-            let mut text = format!("{}, api {}", config.url, word(config.api));
+            let mut text = format!("{}, api {}", config.url.join(", "), word(config.api));
             let places = [
                 ("database", &config.database),
                 ("retention policy", &config.retention_policy),

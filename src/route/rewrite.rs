@@ -33,6 +33,15 @@ impl Rewrite {
         this
     }
 
+    /// A number by which a point that is kept for later is known to have had this rewrite: the
+    /// same for the same settings, whichever process asks.
+    pub fn fingerprint(config: &Config) -> u32 {
+        let mut sum = flate2::Crc::new();
+        // Texts and maps of texts can always be written.
+        sum.update(&serde_json::to_vec(config).unwrap_or_default());
+        sum.sum()
+    }
+
     /// Writes the changed point, as the only one, into `into`.
     pub fn apply(&self, point: &Point<'_>, into: &mut Batch) {
         into.clear();

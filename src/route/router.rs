@@ -9,6 +9,7 @@ use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
 use crate::lane::{Front, Lane, series_hash};
 use crate::origin::Origin;
+use crate::waybill::Via;
 use arc_swap::ArcSwap;
 use protocols::{Batch, Point};
 use std::sync::Arc;
@@ -67,7 +68,8 @@ impl Router {
         }
         let table = self.tables.load();
         let received = self.clock.now();
-        let fronts = table.lanes.iter().map(|lane| lane.front(self.worker, received)).collect();
+        let front = |lane| Lane::front(lane, self.worker, received, &self.origin);
+        let fronts = table.lanes.iter().map(front).collect();
         let mut delivery =
             Delivery { fronts, taken: vec![0; table.rules.len()], scratch: Batch::new() };
         let mut submitted = Submitted::default();
@@ -131,10 +133,10 @@ impl Delivery<'_> {
             }
             if rule.rewrite.is_some() {
                 let sent = rule.sent(*point, scratch);
-                hand_over(fronts, lanes, &sent, series_hash(sent.name, sent.tags));
+                hand_over(fronts, lanes, &sent, series_hash(sent.name, sent.tags), &rule.via);
             } else {
                 let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                hand_over(fronts, lanes, point, hash);
+                hand_over(fronts, lanes, point, hash, &rule.via);
             }
         })
     }
@@ -149,10 +151,16 @@ impl Delivery<'_> {
     }
 }
 
-fn hand_over(fronts: &mut [Front<'_>], lanes: LaneSet, point: &Point<'_>, hash: u64) {
+fn hand_over(
+    fronts: &mut [Front<'_>],
+    lanes: LaneSet,
+    point: &Point<'_>,
+    hash: u64,
+    via: &Arc<Via>,
+) {
     for place in lanes.iter() {
         if let Some(front) = fronts.get_mut(place) {
-            front.take(point, hash);
+            front.take(point, hash, via);
         }
     }
 }

@@ -8,8 +8,10 @@ use super::rewrite::Rewrite;
 use super::test::Test;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::origin::Origin;
+use crate::waybill::Via;
 use protocols::{Batch, Point};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// All rules, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,8 @@ pub struct Rules(Vec<Rule>);
 pub struct Rule {
     /// What metrics and `explain` call it.
     pub name: String,
+    /// What goes with each point that it hands over.
+    pub via: Arc<Via>,
     /// What it asks of a point.
     pub test: Test,
     /// Where it sends what it takes.
@@ -208,14 +212,18 @@ fn rule(
             }
         }
     }
+    let name = route.name_at(index);
+    let rewrite = route.rewrite.as_ref();
     Rule {
-        name: route.name_at(index),
+        via: Arc::new(Via {
+            route: name.as_str().into(),
+            rewrite: rewrite.map(Rewrite::fingerprint),
+        }),
+        name,
         test: Test::compile(&route.matching, &format!("{key}.match"), mistakes),
         to,
         last: route.last,
-        rewrite: route
-            .rewrite
-            .as_ref()
+        rewrite: rewrite
             .map(|rewrite| Rewrite::compile(rewrite, &format!("{key}.rewrite"), mistakes)),
     }
 }

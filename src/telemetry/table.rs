@@ -43,12 +43,12 @@ pub(super) const METRICS: &[Metric] = &[
     counter("pointsman_routed_points_total", "Points that a route took.", View::routes),
     counter(
         "pointsman_handed_points_total",
-        "Points that routes handed to a backend; handed + recovered - folded_points + folded_rows = delivered + dropped + held.",
+        "Points that routes handed to a backend; handed + recovered - folded_points + folded_rows = delivered + dropped + replayed + held.",
         |view| view.backends(|book| book.handed.get()),
     ),
     counter(
         "pointsman_recovered_points_total",
-        "Points of an earlier run that were found in the spool.",
+        "Points of an earlier run that were found in the spool or among the dead letters.",
         |view| view.backends(|book| book.recovered.get()),
     ),
     counter("pointsman_folded_points_total", "Points that closed windows had folded.", |view| {
@@ -65,9 +65,29 @@ pub(super) const METRICS: &[Metric] = &[
     counter("pointsman_delivery_retries_total", "Attempts that had to be repeated.", |view| {
         view.backends(|book| book.retries.get())
     }),
+    gauge(
+        "pointsman_endpoint_healthy",
+        "Whether the last attempt at this endpoint of the backend was answered; 1 before the first.",
+        |view| view.endpoints(|book| float(1_u64.saturating_sub(book.ill.get()))),
+    ),
+    counter(
+        "pointsman_endpoint_delivered_points_total",
+        "Points that this endpoint of the backend took.",
+        |view| view.endpoints(|book| book.delivered.get()),
+    ),
     counter("pointsman_dropped_points_total", "Points given up, by reason.", |view| {
         view.backend_reasons("reason", |book| &book.dropped, KNOWN_DROPS)
     }),
+    counter(
+        "pointsman_refused_points_total",
+        "Points that the backend refused for good, by reason: kept as dead letters, or dropped.",
+        |view| view.backend_reasons("reason", |book| &book.refused, KNOWN_REFUSALS),
+    ),
+    counter(
+        "pointsman_replayed_points_total",
+        "Points of dead letters that went through the routing table again.",
+        |view| view.backends(|book| book.replayed.get()),
+    ),
     counter(
         "pointsman_lost_parts_total",
         "Parts of delivered points that the backend has no way to say, by reason.",
@@ -91,6 +111,11 @@ pub(super) const METRICS: &[Metric] = &[
         "Age of the oldest payload in the queue; 0 when it is empty.",
         |view| view.backends(|book| book.oldest_seconds(view.now)),
     ),
+    gauge(
+        "pointsman_dead_letters_points",
+        "Points that the backend refused for good and that are kept.",
+        |view| view.backends(|book| float(book.dead_letters.get())),
+    ),
     gauge("pointsman_aggregate_series", "Series held by the windows.", |view| {
         view.backends(|book| float(book.series.get()))
     }),
@@ -103,7 +128,7 @@ pub(super) const METRICS: &[Metric] = &[
             noticed.extend(view.backend_reasons(
                 "kind",
                 |book| &book.noticed,
-                &["time_moved", "name_collision", "spool_damaged"],
+                &["time_moved", "name_collision", "spool_damaged", "dead_letters_damaged"],
             ));
             noticed
         },
@@ -158,8 +183,11 @@ const fn gauge(
 
 /// The reasons that any lane may have, shown with 0 so that an alert sees the first one.
 const KNOWN_DROPS: &[&str] = &[
+    "dead_letters_damaged",
+    "dead_letters_full",
     "empty_name",
     "not_finite",
+    "purged",
     "queue_full",
     "sample_limit",
     "series_limit",
@@ -168,3 +196,6 @@ const KNOWN_DROPS: &[&str] = &[
     "too_large",
     "unrepresentable",
 ];
+
+/// The reasons of refusal that every kind of backend may have, shown with 0 likewise.
+const KNOWN_REFUSALS: &[&str] = &["too_large"];

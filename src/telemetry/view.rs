@@ -1,6 +1,6 @@
 //! The books at the moment of a scrape, as labelled samples.
 
-use crate::books::{BackendBook, Books, Counter, ListenerBook, Reasons};
+use crate::books::{BackendBook, Books, Counter, EndpointBook, ListenerBook, Reasons};
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,6 +59,15 @@ impl View {
             .collect()
     }
 
+    /// A sample for each endpoint of each backend.
+    pub(super) fn endpoints<T>(&self, read: fn(&EndpointBook) -> T) -> Vec<Sample<T>> {
+        let endpoints = self.backends.iter().flat_map(|(name, book)| {
+            let labels = move |endpoint| vec![("backend", name.clone()), ("endpoint", endpoint)];
+            book.endpoints().into_iter().map(move |(at, book)| (labels(at), read(&book)))
+        });
+        endpoints.collect()
+    }
+
     /// A sample for each listener and reason, those that are known with 0 at least.
     pub(super) fn listener_reasons(
         &self,
@@ -104,6 +113,7 @@ impl View {
             at("open", |book| book.open.get()),
             at("queue", |book| book.queued.get().saturating_sub(book.spooled.get())),
             at("spool", |book| book.spooled.get()),
+            at("dead_letters", |book| book.dead_letters.get()),
         ]
         .concat()
     }

@@ -100,7 +100,7 @@ fn delay(text: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// The message inside a JSON error, or the start of the text, on one line and of a bounded length.
-fn words(body: &str) -> String {
+pub(super) fn words(body: &str) -> String {
     let json: Option<serde_json::Value> = serde_json::from_str(body).ok();
     let message = json.as_ref().and_then(|json| {
         let texts =

@@ -1,4 +1,4 @@
-//! What a write request looks like: URL, credentials, body.
+//! What a write request looks like: URLs, credentials, body.
 
 use super::{Api, Config};
 use crate::backend::Payload;
@@ -13,25 +13,48 @@ use std::io::Write;
 /// The parts of a request that are the same each time.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Where the server is, for queries; no slash at its end, since a server knows no `//query`.
-    pub(super) base: String,
-    /// Where writes go: path and database are fixed here.
-    pub(super) url: Url,
     authorization: Option<String>,
     gzip: bool,
 }
 
-impl Request {
-    pub(super) fn new(config: &Config) -> Result<Self, String> {
-        let mut base = Url::parse(&config.url).map_err(|error| format!("url: {error}"))?;
+/// Where the requests to one endpoint go.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// Where the server is, as metrics and logs name it; no slash at its end.
+    pub(super) base: String,
+    /// Where writes go: path and database are fixed here.
+    pub(super) write: Url,
+    /// v1: where statements are run.
+    query: Url,
+}
+
+impl Target {
+    /// The target of each URL.
+    pub(super) fn all(config: &Config) -> Result<Vec<Self>, String> {
+        config.url.iter().map(|url| Self::new(config, url)).collect()
+    }
+
+    fn new(config: &Config, url: &str) -> Result<Self, String> {
+        let mut base = Url::parse(url).map_err(|error| format!("url: {error}"))?;
         let path = base.path().trim_end_matches('/').to_owned();
         base.set_path(&path);
-        Ok(Self {
-            url: write_url(config, &base)?,
-            base: base.as_str().trim_end_matches('/').to_owned(),
-            authorization: authorization(config),
-            gzip: config.gzip,
-        })
+        let mut query = base.clone();
+        query.set_path(&format!("{path}/query"));
+        let write = write_url(config, &base)?;
+        Ok(Self { base: base.as_str().trim_end_matches('/').to_owned(), write, query })
+    }
+
+    /// Where a statement is run.
+    pub(super) fn query(&self, statement: &str) -> Url {
+        let mut url = self.query.clone();
+        url.query_pairs_mut().append_pair("q", statement);
+        url
+    }
+}
+
+impl Request {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { authorization: authorization(config), gzip: config.gzip }
     }
 
     /// The header that every request carries, marked so that it is never printed.
@@ -124,10 +147,14 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
+    fn first(json: serde_json::Value) -> Target {
+        Target::all(&config(json)).unwrap().remove(0)
+    }
+
     #[test]
     fn the_database_is_forced_by_the_url() {
         let check = |json, expected: &str| {
-            assert_eq!(Request::new(&config(json)).unwrap().url.as_str(), expected);
+            assert_eq!(first(json).write.as_str(), expected);
         };
         check(
             serde_json::json!({"url": "http://h:8086", "database": "a&b", "retention_policy": "week"}),
@@ -144,15 +171,23 @@ mod tests {
     }
 
     #[test]
-    fn queries_go_beside_the_writes() {
-        for (url, expected) in [
-            ("http://h:8086", "http://h:8086"),
-            ("http://h:8086/", "http://h:8086"),
-            ("https://h/prefix/", "https://h/prefix"),
+    fn statements_go_beside_the_writes() {
+        for (url, base, query) in [
+            ("http://h:8086", "http://h:8086", "http://h:8086/query?q=A+B"),
+            ("http://h:8086/", "http://h:8086", "http://h:8086/query?q=A+B"),
+            ("https://h/write/", "https://h/write", "https://h/write/query?q=A+B"),
         ] {
-            let json = serde_json::json!({"url": url, "database": "d"});
-            assert_eq!(Request::new(&config(json)).unwrap().base, expected);
+            let target = first(serde_json::json!({"url": url, "database": "d"}));
+            assert_eq!((target.base.as_str(), target.query("A B").as_str()), (base, query));
         }
+    }
+
+    #[test]
+    fn each_url_is_a_target() {
+        let json = serde_json::json!({"url": ["http://a:1", "http://b:2/"], "database": "d"});
+        let targets = Target::all(&config(json)).unwrap();
+        let bases: Vec<_> = targets.iter().map(|target| target.base.as_str()).collect();
+        assert_eq!(bases, ["http://a:1", "http://b:2"]);
     }
 
     #[test]

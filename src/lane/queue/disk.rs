@@ -5,9 +5,8 @@
 //! again after a second. What is damaged is set aside or given up, counted as `spool_damaged`.
 
 use super::Queue;
-use crate::lane::line::{Line, Record, Work};
+use crate::lane::line::{Line, Load, Record, Work};
 use crate::lane::spool::{Error, Spool};
-use bytes::Bytes;
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -98,7 +97,7 @@ impl Queue {
         let mut desk = self.desk();
         let mut lost = 0;
         match fetched {
-            Ok(bodies) => bodies.into_iter().for_each(|(id, body)| lost += line.fetched(id, body)),
+            Ok(loads) => loads.into_iter().for_each(|(id, load)| lost += line.fetched(id, load)),
             Err(error) => desk.no_reads = self.rest(spool, &error),
         }
         match written {
@@ -201,7 +200,7 @@ struct Failure {
 }
 
 /// A full disk may still have room to erase, which makes room to store.
-fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Bytes)]) -> Result<(), Failure> {
+fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Load)]) -> Result<(), Failure> {
     if erase.is_empty() && store.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,396 @@
+//! Where the records of a payload came from, so that one which is refused can be told where it
+//! belongs.
+//!
+//! What is known of a point goes with it in three shapes, each made from the one before: a batch
+//! has a [`Manifest`], of which each point has a [`Source`]; a payload that is being filled has a
+//! [`Draft`]; and a payload has a [`Waybill`], which is cut with it and goes to disk with it.
+//!
+//! Pure. Consecutive points alike cost a comparison. Rows of closed windows have a kind and no
+//! way, since a window folds points of any listener and route. A waybill has at most
+//! [`LEGS_MAX`] runs: of more, neighbours are merged and forget what they do not share.
+
+use crate::origin::Origin;
+use protocols::Kind;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The route that handed a point over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Via {
+    /// Its name.
+    pub route: Arc<str>,
+    /// The fingerprint of the rewrite that it has applied, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrite: Option<u32>,
+}
+
+/// What is known of where a record came from; what is not known is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// What was measured: the kind of the point, or of the series whose window it closes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    /// Where it came in.
+    #[serde(flatten)]
+    pub origin: Option<Origin>,
+    /// Which route handed it over.
+    #[serde(flatten)]
+    pub via: Option<Via>,
+}
+
+/// The same of one point, while whoever knows it is at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The kind of point, or of series.
+    pub kind: Kind,
+    /// Where it came in, and by which route; none of a window's row.
+    pub way: Option<(&'a Origin, &'a Via)>,
+}
+
+/// Where the points of one batch came in, and which routes handed them over, in order.
+#[derive(Debug)]
+pub struct Manifest {
+    origin: Origin,
+    runs: Vec<Run>,
+    /// The run of the next point to be read.
+    at: usize,
+}
+
+#[derive(Debug)]
+struct Run {
+    points: usize,
+    via: Arc<Via>,
+}
+
+impl Manifest {
+    /// Of a batch that is still empty.
+    pub fn new(origin: Origin) -> Self {
+        Self { origin, runs: Vec::new(), at: 0 }
+    }
+
+    /// Notes who handed the next point over.
+    pub fn note(&mut self, via: &Arc<Via>) {
+        match self.runs.last_mut() {
+            Some(run) if Arc::ptr_eq(&run.via, via) => run.points += 1,
+            _ => self.runs.push(Run { points: 1, via: Arc::clone(via) }),
+        }
+    }
+
+    /// The way of the next point; points are asked for once each, in the order of the batch.
+    pub fn next_way(&mut self) -> Option<(&Origin, &Via)> {
+        while self.runs.get(self.at)?.points == 0 {
+            self.at += 1;
+        }
+        let run = self.runs.get_mut(self.at)?;
+        run.points -= 1;
+        Some((&self.origin, &run.via))
+    }
+}
+
+impl Provenance {
+    fn of(source: Source<'_>) -> Self {
+        let (origin, via) = source.way.unzip();
+        Self { kind: Some(source.kind), origin: origin.cloned(), via: via.cloned() }
+    }
+
+    fn is(&self, source: Source<'_>) -> bool {
+        let (origin, via) = source.way.unzip();
+        self.kind == Some(source.kind) && self.origin.as_ref() == origin && self.via.as_ref() == via
+    }
+
+    /// What both say.
+    fn shared(&self, other: &Self) -> Self {
+        fn alike<T: Clone + PartialEq>(one: &Option<T>, other: &Option<T>) -> Option<T> {
+            one.clone().filter(|_| one == other)
+        }
+        Self {
+            kind: alike(&self.kind, &other.kind),
+            origin: alike(&self.origin, &other.origin),
+            via: alike(&self.via, &other.via),
+        }
+    }
+}
+
+/// Consecutive lines of a body that came the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// How many.
+    pub lines: u32,
+    /// From where; `None` when that is not known.
+    pub origin: Option<Arc<Provenance>>,
+}
+
+impl Leg {
+    fn is_from(&self, source: Source<'_>) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.is(source))
+    }
+
+    /// Both as one.
+    fn with(self, other: &Self) -> Self {
+        let lines = self.lines.saturating_add(other.lines);
+        let origin = match (self.origin, &other.origin) {
+            (Some(one), Some(other)) if one == *other => Some(one),
+            (Some(one), Some(other)) => Some(one.shared(other)).filter(is_something).map(Arc::new),
+            _ => None,
+        };
+        Self { lines, origin }
+    }
+}
+
+fn is_something(provenance: &Provenance) -> bool {
+    *provenance != Provenance::default()
+}
+
+/// The waybill of a payload that is being filled.
+#[derive(Debug, Default)]
+pub struct Draft {
+    legs: Vec<Leg>,
+    /// What was met lately, so that points alike share it.
+    known: Vec<Arc<Provenance>>,
+}
+
+impl Draft {
+    /// Notes that so many lines follow, which came from there.
+    pub fn add(&mut self, lines: u32, source: Source<'_>) {
+        if let Some(last) = self.legs.last_mut()
+            && last.is_from(source)
+        {
+            last.lines = last.lines.saturating_add(lines);
+            return;
+        }
+        if self.legs.len() >= LEGS_MAX {
+            self.legs = merged(&self.legs);
+        }
+        let origin = Some(self.known(source));
+        self.legs.push(Leg { lines, origin });
+    }
+
+    /// What was noted; the next payload begins.
+    pub fn finish(&mut self) -> Waybill {
+        Waybill(self.legs.drain(..).collect())
+    }
+
+    fn known(&mut self, source: Source<'_>) -> Arc<Provenance> {
+        if let Some(known) = self.known.iter().find(|known| known.is(source)) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        let provenance = Arc::new(Provenance::of(source));
+        self.known.push(Arc::clone(&provenance));
+        provenance
+    }
+}
+
+/// Pairs of neighbours become one, and so do neighbours that are then alike.
+fn merged(legs: &[Leg]) -> Vec<Leg> {
+    let mut merged: Vec<Leg> = Vec::with_capacity(LEGS_MAX);
+    for pair in legs.chunks(2) {
+        let Some(leg) = pair.iter().cloned().reduce(|one, other| one.with(&other)) else {
+            continue;
+        };
+        match merged.last_mut() {
+            Some(last) if last.origin == leg.origin => {
+                last.lines = last.lines.saturating_add(leg.lines)
+            }
+            _ => merged.push(leg),
+        }
+    }
+    merged
+}
+
+/// Where the lines of a body came from, in order. Of lines beyond its last leg nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Waybill(Arc<[Leg]>);
+
+impl Waybill {
+    /// The runs, in the order of the body.
+    pub fn legs(&self) -> &[Leg] {
+        &self.0
+    }
+
+    /// How many bytes it takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Two instead of one: of so many lines, and of what follows.
+    pub fn split(&self, lines: u32) -> [Self; 2] {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let mut left = lines;
+        for leg in &*self.0 {
+            let here = leg.lines.min(left);
+            left -= here;
+            for (part, lines) in [(&mut first, here), (&mut second, leg.lines - here)] {
+                if lines > 0 {
+                    part.push(Leg { lines, origin: leg.origin.clone() });
+                }
+            }
+        }
+        [first, second].map(|legs| Self(legs.into()))
+    }
+}
+
+/// A waybill as it is written down: each provenance once, and runs that name it by its place.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    origins: Vec<Provenance>,
+    legs: Vec<(u32, Option<usize>)>,
+}
+
+impl From<Waybill> for Written {
+    fn from(waybill: Waybill) -> Self {
+        let mut origins: Vec<Provenance> = Vec::new();
+        let mut place = |origin: &Provenance| {
+            let found = origins.iter().position(|known| known == origin);
+            found.unwrap_or_else(|| {
+                origins.push(origin.clone());
+                origins.len() - 1
+            })
+        };
+        let legs = waybill.0.iter();
+        let legs = legs.map(|leg| (leg.lines, leg.origin.as_deref().map(&mut place))).collect();
+        Self { origins, legs }
+    }
+}
+
+impl From<Written> for Waybill {
+    fn from(Written { origins, legs }: Written) -> Self {
+        let origins: Vec<_> = origins.into_iter().map(Arc::new).collect();
+        let origin = |place: Option<usize>| place.and_then(|place| origins.get(place)).cloned();
+        Self(legs.into_iter().map(|(lines, place)| Leg { lines, origin: origin(place) }).collect())
+    }
+}
+
+/// Enough for a body whose points come in bursts of one kind; 4 KiB of memory.
+pub const LEGS_MAX: usize = 256;
+/// How many provenances a draft remembers: some routes of some listeners, with all their kinds.
+const KNOWN_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Protocol;
+    use proptest::prelude::*;
+
+    fn origin() -> Origin {
+        Origin { listener: "edge".into(), protocol: Protocol::Statsd }
+    }
+
+    fn via(route: &str) -> Via {
+        Via { route: route.into(), rewrite: None }
+    }
+
+    /// Notes lines of these routes and kinds; the route `-` stands for a window's row.
+    fn waybill(lines: &[(u32, &str, Kind)]) -> Waybill {
+        let (mut draft, origin) = (Draft::default(), origin());
+        for (lines, route, kind) in lines {
+            let via = via(route);
+            let way = (*route != "-").then_some((&origin, &via));
+            draft.add(*lines, Source { kind: *kind, way });
+        }
+        draft.finish()
+    }
+
+    fn text(waybill: &Waybill) -> String {
+        let name = |leg: &Leg| {
+            let Some(known) = &leg.origin else { return format!("{}?", leg.lines) };
+            let route = known.via.as_ref().map_or("-", |via| &*via.route);
+            let kind = known.kind.map_or("any", Kind::name);
+            format!("{}{route}:{kind}", leg.lines)
+        };
+        waybill.legs().iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn lines_alike_are_one_run() {
+        use Kind::{Gauge, Timer};
+        for (lines, expected) in [
+            (&[][..], ""),
+            (&[(1, "a", Gauge), (2, "a", Gauge)], "3a:gauge"),
+            (&[(1, "a", Gauge), (1, "b", Gauge), (1, "a", Gauge)], "1a:gauge 1b:gauge 1a:gauge"),
+            (&[(1, "a", Gauge), (1, "a", Timer)], "1a:gauge 1a:timer"),
+            (&[(4, "-", Timer), (1, "-", Timer), (1, "a", Timer)], "5-:timer 1a:timer"),
+        ] {
+            assert_eq!(text(&waybill(lines)), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_cut_where_the_body_is() {
+        let whole = waybill(&[(3, "a", Kind::Gauge), (2, "b", Kind::Gauge)]);
+        for (at, first, second) in [
+            (0, "", "3a:gauge 2b:gauge"),
+            (2, "2a:gauge", "1a:gauge 2b:gauge"),
+            (3, "3a:gauge", "2b:gauge"),
+            (4, "3a:gauge 1b:gauge", "1b:gauge"),
+            (9, "3a:gauge 2b:gauge", ""),
+        ] {
+            assert_eq!(whole.split(at).each_ref().map(text), [first, second], "{at}");
+        }
+    }
+
+    #[test]
+    fn too_many_runs_forget_what_they_do_not_share() {
+        let kinds = [Kind::Gauge, Kind::Timer];
+        let mixed: Vec<_> = (0..=LEGS_MAX).map(|n| (1, "a", kinds[n % 2])).collect();
+        assert_eq!(text(&waybill(&mixed)), format!("{LEGS_MAX}a:any 1a:gauge"));
+        let strangers: Vec<_> =
+            (0..=LEGS_MAX).map(|n| (1, ["a", "-"][n % 2], kinds[n % 2])).collect();
+        assert_eq!(text(&waybill(&strangers)), format!("{LEGS_MAX}? 1a:gauge"));
+    }
+
+    #[test]
+    fn a_manifest_tells_each_points_route_once() {
+        let [a, b] = ["a", "b"].map(|route| Arc::new(via(route)));
+        let mut manifest = Manifest::new(origin());
+        [&a, &a, &b, &a].into_iter().for_each(|via| manifest.note(via));
+        let mut routes = Vec::new();
+        while let Some((_, via)) = manifest.next_way() {
+            routes.push(via.route.to_string());
+        }
+        assert_eq!(routes, ["a", "a", "b", "a"]);
+    }
+
+    #[test]
+    fn it_is_written_briefly() {
+        let mut draft = Draft::default();
+        let (origin, via) = (origin(), Via { rewrite: Some(7), ..via("tasks") });
+        let source = |kind| Source { kind, way: Some((&origin, &via)) };
+        draft.add(2, source(Kind::Gauge));
+        draft.add(1, Source { kind: Kind::Set, way: None });
+        draft.add(1, source(Kind::Gauge));
+        assert_eq!(
+            serde_json::to_string(&draft.finish()).unwrap(),
+            r#"{"origins":[{"kind":"gauge","listener":"edge","protocol":"statsd","route":"tasks","rewrite":7},{"kind":"set"}],"legs":[[2,0],[1,1],[1,0]]}"#
+        );
+    }
+
+    proptest! {
+        /// Whatever is noted: no line is forgotten, the bound holds, the parts of a cut make the
+        /// whole, and what is written down is read back.
+        #[test]
+        fn no_line_is_forgotten(
+            lines in prop::collection::vec((1u32..4, 0usize..3, 0usize..8), 0..600),
+            cut in 0u32..1000,
+        ) {
+            let routes = ["a", "b", "-"];
+            let lines: Vec<_> = lines
+                .into_iter()
+                .map(|(lines, route, kind)| (lines, routes[route], Kind::ALL[kind]))
+                .collect();
+            let count = |waybill: &Waybill| waybill.legs().iter().map(|leg| leg.lines).sum::<u32>();
+            let total: u32 = lines.iter().map(|(lines, ..)| lines).sum();
+            let waybill = waybill(&lines);
+            prop_assert_eq!(count(&waybill), total);
+            prop_assert!(waybill.legs().len() <= LEGS_MAX);
+            let parts = waybill.split(cut);
+            prop_assert_eq!(count(&parts[0]), cut.min(total));
+            prop_assert_eq!(count(&parts[0]) + count(&parts[1]), total);
+            let written = serde_json::to_string(&waybill).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Waybill>(&written).unwrap(), waybill);
+        }
+    }
+}
