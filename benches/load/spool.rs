@@ -156,7 +156,7 @@ impl Case {
             cpu_per_million: middle(&|trial| trial.per_million(trial.cpu_seconds)),
             ratio: median(rounds.clone()),
             megabytes_per_million: middle(&|trial| trial.per_million(trial.written as f64 / 1e6)),
-            back: self.away.then_some(catching_up),
+            back: (self.away && self.durability.is_some()).then_some(catching_up),
             dropped: trials.iter().map(|trial| trial.arrived.dropped).max().unwrap_or(0),
             others: trials.iter().map(|trial| trial.others).fold(0.0, f64::max),
             rounds,

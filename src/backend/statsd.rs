@@ -5,7 +5,8 @@
 //! kernel knows at once. One farther away answers later: what was sent until the first report is
 //! lost and cannot be known, and from then on each datagram is given time for its answer. Streams
 //! are written whole payload by whole payload, and one that broke off is sent again. What either
-//! kernel had taken and the peer never read is lost with the peer; statsd answers nothing.
+//! kernel had taken and the peer never read is lost with the peer; statsd answers nothing, so
+//! `reconnected` counts how often that may have been.
 //!
 //! Noticed in the backend's book: `send_refused`, `send_too_large`, `send_unreachable`,
 //! `send_other` by kind of socket error, `dns_failure`, `reconnected`.
@@ -86,6 +87,8 @@ pub struct Shipper {
     progress: Progress,
     /// Whether the last datagram was one that nobody took.
     refused: bool,
+    /// Whether the last stream broke off.
+    broken: bool,
     book: Arc<BackendBook>,
 }
 
@@ -103,6 +106,12 @@ struct Progress {
     payload: (usize, i64),
     sent: usize,
     oversized: u32,
+}
+
+impl Connection {
+    const fn is_stream(&self) -> bool {
+        matches!(self, Self::Tcp(..) | Self::Unix(_))
+    }
 }
 
 impl Shipper {
@@ -123,6 +132,7 @@ impl Shipper {
             connection: None,
             progress: Progress::default(),
             refused: false,
+            broken: false,
             book,
         })
     }
@@ -131,11 +141,17 @@ impl Shipper {
         // Taken, and put back when all went well: a cancelled attempt leaves no half-used stream.
         let connection = match self.connection.take() {
             Some(connection) if self.fresh(&connection) => connection,
-            _ => match self.connect().await {
-                Ok(connection) => connection,
-                Err(error) => return self.later("connect", &error),
-            },
+            before => {
+                self.broken |= before.is_some_and(|before| before.is_stream());
+                match self.connect().await {
+                    Ok(connection) => connection,
+                    Err(error) => return self.later("connect", &error),
+                }
+            }
         };
+        if std::mem::take(&mut self.broken) {
+            self.book.noticed.add("reconnected", 1);
+        }
         let shipped = match &connection {
             Connection::Udp(..) | Connection::Unixgram(_) => {
                 self.datagrams(&connection, payload).await
@@ -197,6 +213,8 @@ impl Shipper {
     }
 
     async fn stream(&mut self, mut connection: Connection, payload: &Payload) -> Outcome {
+        // Until all is written; an attempt may be cut short.
+        self.broken = true;
         let written = match &mut connection {
             Connection::Tcp(stream, _) => stream.write_all(&payload.body).await,
             Connection::Unix(stream) => stream.write_all(&payload.body).await,
@@ -204,6 +222,7 @@ impl Shipper {
         };
         match written {
             Ok(()) => {
+                self.broken = false;
                 self.connection = Some(connection);
                 Outcome::Delivered
             }
@@ -430,6 +449,7 @@ mod tests {
             let Some(Connection::Tcp(client, _)) = &shipper.connection else { panic!("a stream") };
             client.readable().await.unwrap();
         }
+        assert_eq!(shipper.book.noticed.counts(), [("reconnected", 2)]);
     }
 
     #[tokio::test]

@@ -119,17 +119,23 @@ pub struct Streams {
     pub address: SocketAddr,
     sink: Option<TcpSink>,
     earlier: Vec<String>,
+    /// How often it went.
+    pub departures: u64,
 }
 
 impl Streams {
     async fn start() -> Streams {
         let sink = TcpSink::start().await;
-        Streams { address: sink.address(), sink: Some(sink), earlier: Vec::new() }
+        let address = sink.address();
+        Streams { address, sink: Some(sink), earlier: Vec::new(), departures: 0 }
     }
 
     async fn turn(&mut self) {
         match self.sink.take() {
-            Some(sink) => self.earlier.extend(whole_lines(&sink)),
+            Some(sink) => {
+                self.departures += 1;
+                self.earlier.extend(whole_lines(&sink));
+            }
             None => self.come().await,
         }
     }
