@@ -2,7 +2,7 @@
 
 use pointsman::backend::{Outcome, Payload, Ship, Shipping};
 use pointsman::clock::Clock;
-use pointsman::lane::{Config, Lane, Settings, State, series_hash, spawn};
+use pointsman::lane::{Config, Lane, Settings, State, Terms, series_hash, spawn};
 use protocols::{Batch, Encode, Measure, Point, Skip, UnixNanos};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn absorb(bencher: divan::Bencher<'_, '_>, names: usize, measure: Measure<'_>) {
 }
 
 fn take(lane: &Lane, batch: &Batch) {
-    let mut front = lane.front(0, UnixNanos(0));
+    let mut front = lane.front(0, UnixNanos(0), Terms::default());
     for point in batch.iter() {
         front.take(&point, series_hash(point.name, point.tags));
     }

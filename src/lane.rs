@@ -16,7 +16,8 @@
 //! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; giving out,
 //! [`edges`], [`layout`], [`timers`], [`shaper`], [`distinct`]; delivering, [`queue`] with its
-//! [`line`] and [`spool`], [`shipper`], [`retry`].
+//! [`line`] and [`spool`], [`shipper`], [`retry`]; telling senders, [`terms`], [`reserve`],
+//! [`receipt`], [`riders`].
 
 mod aggregate;
 mod config;
@@ -27,7 +28,10 @@ mod layout;
 mod line;
 mod names;
 mod queue;
+mod receipt;
+mod reserve;
 mod retry;
+mod riders;
 mod roster;
 mod series;
 mod settings;
@@ -36,6 +40,7 @@ mod shipper;
 mod spool;
 mod state;
 mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -47,10 +52,13 @@ pub use config::{
 pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
+pub use receipt::{Fate, Level, Loss, Receipt, Slip};
+pub use reserve::{Full, Reservation};
 pub use series::series_hash;
 pub use settings::Settings;
 pub use spool::file as spool_file;
 pub use state::State;
+pub use terms::Terms;
 
 use crate::backend::Ship;
 use crate::books::BackendBook;
@@ -105,9 +113,22 @@ impl Lane {
         self.0.settings.aggregate
     }
 
+    /// Keeps room for a batch of so many bytes, if its senders are to be told when there is none;
+    /// `Err` then says so.
+    ///
+    /// # Errors
+    ///
+    /// There is no room, now.
+    pub fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Full> {
+        if self.0.settings.when_full != WhenFull::Refuse {
+            return Ok(None);
+        }
+        Reservation::of(&self.0, bytes).map(Some).ok_or(Full)
+    }
+
     /// A receiving task's hold on the lane for one batch, received at that time.
-    pub fn front(&self, worker: usize, received: UnixNanos) -> Front<'_> {
-        Front::new(&self.0, worker, received)
+    pub fn front<'a>(&'a self, worker: usize, received: UnixNanos, terms: Terms<'a>) -> Front<'a> {
+        Front::new(&self.0, worker, received, terms)
     }
 }
 

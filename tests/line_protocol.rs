@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::{FakeHttp, Gateway, Reply, eventually};
 use pointsman::backend::{Config, World};
 use pointsman::clock::Clock;
-use pointsman::lane::{self, Settings, State, series_hash};
+use pointsman::lane::{self, Settings, State, Terms, series_hash};
 use protocols::{Batch, FieldValue, Number, UnixNanos};
 use serde_json::{Value, json};
 use tokio::net::UdpSocket;
@@ -106,7 +106,7 @@ async fn lp_nan_field_is_left_out_and_counted() {
     let (lane, mut running) = lane::spawn(settings, state, kind.encoder(), ship, clock);
     let book = Arc::clone(lane.book());
 
-    let mut front = lane.front(0, clock.now());
+    let mut front = lane.front(0, clock.now(), Terms::default());
     for point in not_all_finite().iter() {
         front.take(&point, series_hash(point.name, point.tags));
     }

@@ -8,6 +8,7 @@
 //! outcome told back.
 
 use super::WhenFull;
+use super::riders::Riders;
 use crate::backend::Payload;
 use bytes::Bytes;
 use protocols::UnixNanos;
@@ -22,6 +23,9 @@ pub(super) struct Limits {
     pub(super) memory: usize,
     /// Bytes on disk; `None` keeps to memory.
     pub(super) disk: Option<usize>,
+    /// Whether points are to be kept where they survive the process, so that a request that
+    /// waits for that has to wait. Without it, to be in line is all there is.
+    pub(super) keeps: bool,
     /// What a full line does.
     pub(super) when_full: WhenFull,
 }
@@ -59,10 +63,24 @@ impl Work {
     }
 }
 
+/// A payload on its way into line, and who rides with it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) payload: Payload,
+    pub(super) riders: Riders,
+}
+
+impl From<Payload> for Entry {
+    fn from(payload: Payload) -> Self {
+        Self { payload, riders: Riders::default() }
+    }
+}
+
 /// One payload in line.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Slot {
     pub(super) record: Record,
+    riders: Riders,
     /// How much of the order is this one's to share with its parts.
     width: i64,
     body: Option<Bytes>,
@@ -116,7 +134,8 @@ pub(super) struct Line {
 
 impl Default for Line {
     fn default() -> Self {
-        let limits = Limits { memory: usize::MAX, disk: None, when_full: WhenFull::DropOldest };
+        let when_full = WhenFull::DropOldest;
+        let limits = Limits { memory: usize::MAX, disk: None, keeps: false, when_full };
         Self {
             slots: VecDeque::new(),
             limits,
@@ -146,26 +165,31 @@ impl Line {
         self.spilling = limits.disk.is_some() && (self.spilling || self.stored_cost > 0);
     }
 
-    /// Answers how many points were dropped.
-    pub(super) fn push(&mut self, payload: Payload) -> u64 {
-        let Limits { memory, disk, when_full } = self.limits;
+    /// Answers how many points were dropped. A payload that somebody wants on disk goes there,
+    /// and so does all that is before it.
+    pub(super) fn push(&mut self, entry: impl Into<Entry>) -> u64 {
+        let Entry { payload, mut riders } = entry.into();
+        let Limits { memory, disk, keeps, when_full } = self.limits;
         let size = cost(&payload);
-        if disk.is_some() && !self.slots.is_empty() && self.cost + size > memory {
-            self.spilling = true;
+        let overflows = !self.slots.is_empty() && self.cost + size > memory;
+        self.spilling |= disk.is_some() && (overflows || riders.want_disk());
+        if !keeps {
+            riders.stored();
         }
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && !self.has_room(size) {
             // When the disk is too slow, what is on it makes no room in memory.
             let overtaken = self.cost + size <= self.room();
             let Some(oldest) = self.unclaimed(overtaken) else { break };
-            lost += self.drop_at(oldest);
+            lost += self.drop_at(oldest, QUEUE_FULL);
         }
-        if !self.has_room(size) && !self.slots.is_empty() {
+        if !self.has_room(size) && !self.slots.is_empty() && !riders.promised {
+            riders.lose(payload.points.into(), QUEUE_FULL, None);
             return lost + u64::from(payload.points);
         }
         self.order += 1;
         let order = (self.order, 0);
-        self.put(self.slots.len(), payload, order, WIDTH, Arc::default());
+        self.put(self.slots.len(), payload, riders, order, WIDTH, Arc::default());
         lost
     }
 
@@ -176,13 +200,18 @@ impl Line {
         disk.map_or(memory.saturating_add(self.stored_cost), |disk| disk.min(full))
     }
 
-    /// Beside the room in all, what waits for the disk must not fill memory without bound.
-    fn has_room(&self, size: usize) -> bool {
+    /// How many more bytes may be held. Beside the room in all, what waits for the disk must not
+    /// fill memory without bound.
+    pub(super) fn space(&self) -> usize {
+        let Limits { memory, disk, .. } = self.limits;
         let waiting = self.cost - self.stored_cost;
-        let Limits { memory, .. } = self.limits;
-        let behind = if self.spilling { memory.max(BEHIND) } else { 0 };
-        self.cost.saturating_add(size) <= self.room()
-            && waiting.saturating_add(size) <= memory.saturating_add(behind)
+        let behind = if disk.is_some() { memory.max(BEHIND) } else { 0 };
+        let in_memory = memory.saturating_add(behind).saturating_sub(waiting);
+        self.room().saturating_sub(self.cost).min(in_memory)
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        size <= self.space()
     }
 
     /// A shipper waits while another lane's has something in hand, so that order survives
@@ -200,8 +229,15 @@ impl Line {
 
     pub(super) fn commit(&mut self, id: i64) {
         self.let_go(id);
-        if let Some(at) = self.place(id) {
-            self.take(at);
+        if let Some(slot) = self.place(id).and_then(|at| self.take(at)) {
+            slot.riders.settle(slot.points());
+        }
+    }
+
+    /// So many points of what is in hand will never be delivered.
+    pub(super) fn lose(&self, id: i64, points: u64, reason: &'static str, detail: &str) {
+        if let Some(slot) = self.place(id).and_then(|at| self.slots.get(at)) {
+            slot.riders.lose(points, reason, Some(detail));
         }
     }
 
@@ -215,8 +251,9 @@ impl Line {
         let Some(whole) = self.take(at) else { return };
         let [first, second] = parts;
         let ((order, part), half) = (whole.record.order, whole.width / 2);
-        self.put(at, second, (order, part + half), half, Arc::clone(&whole.divisions));
-        self.put(at, first, (order, part), half, whole.divisions);
+        let (riders, divisions) = (whole.riders.clone(), Arc::clone(&whole.divisions));
+        self.put(at, second, riders, (order, part + half), half, divisions);
+        self.put(at, first, whole.riders, (order, part), half, whole.divisions);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -236,8 +273,8 @@ impl Line {
         for record in records {
             self.ids = self.ids.max(record.id);
             self.order = self.order.max(record.order.0);
-            let slot =
-                Slot { record, width: 0, body: None, stored: true, divisions: Arc::default() };
+            let (riders, divisions) = (Riders::default(), Arc::default());
+            let slot = Slot { record, riders, width: 0, body: None, stored: true, divisions };
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.enter(self.slots.len(), slot);
@@ -258,7 +295,7 @@ impl Line {
             return Work { fetch, ..Work::default() };
         }
         if !self.closing && self.stored_cost == 0 && self.cost <= self.limits.memory / 2 {
-            self.spilling = false;
+            self.spilling &= self.slots.iter().any(|slot| slot.riders.want_disk());
         }
         let store = if self.spilling { self.next_to_store() } else { Vec::new() };
         Work { fetch, erase: std::mem::take(&mut self.erase), store }
@@ -315,7 +352,7 @@ impl Line {
                 slot.body = Some(body);
                 0
             }
-            None => self.drop_at(at),
+            None => self.drop_at(at, SPOOL_DAMAGED),
         }
     }
 
@@ -329,6 +366,7 @@ impl Line {
             };
             let Some(slot) = self.slots.get_mut(at) else { continue };
             slot.stored = true;
+            slot.riders.stored();
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.disk_full = None;
@@ -369,7 +407,7 @@ impl Line {
         }
         let mut lost = 0;
         while let Some(at) = self.slots.iter().position(|slot| slot.body.is_none()) {
-            lost += self.drop_at(at);
+            lost += self.drop_at(at, SPOOL_DAMAGED);
         }
         lost
     }
@@ -384,9 +422,22 @@ impl Line {
         self.stored_cost == 0 && self.erase.is_empty() && !self.spilling
     }
 
-    /// Gives up what is not on disk; answers its points.
+    /// As [`is_off_disk`](Self::is_off_disk), whether or not what comes next will go there.
+    pub(super) fn holds_no_disk(&self) -> bool {
+        self.stored_cost == 0 && self.erase.is_empty()
+    }
+
+    /// Gives up what is not on disk; answers its points. Who waits for what is on disk learns
+    /// that it stays there.
     pub(super) fn abandon(&mut self) -> u64 {
         let before = self.points;
+        for slot in &mut self.slots {
+            if slot.stored {
+                slot.riders.defer();
+            } else {
+                slot.riders.lose(slot.points(), "shutdown", None);
+            }
+        }
         for slot in self.slots.iter().filter(|slot| !slot.stored) {
             self.points -= slot.points();
             self.bytes -= slot.record.bytes;
@@ -412,6 +463,7 @@ impl Line {
         &mut self,
         at: usize,
         payload: Payload,
+        riders: Riders,
         order: (i64, i64),
         width: i64,
         divisions: Arc<AtomicU32>,
@@ -419,7 +471,7 @@ impl Line {
         self.ids += 1;
         let Payload { body, points, born } = payload;
         let record = Record { id: self.ids, order, points, bytes: body.len(), born };
-        self.enter(at, Slot { record, width, body: Some(body), stored: false, divisions });
+        self.enter(at, Slot { record, riders, width, body: Some(body), stored: false, divisions });
     }
 
     fn enter(&mut self, at: usize, slot: Slot) {
@@ -429,8 +481,10 @@ impl Line {
         self.slots.insert(at, slot);
     }
 
-    fn drop_at(&mut self, at: usize) -> u64 {
-        self.take(at).map_or(0, |slot| slot.points())
+    fn drop_at(&mut self, at: usize, reason: &'static str) -> u64 {
+        let Some(slot) = self.take(at) else { return 0 };
+        slot.riders.lose(slot.points(), reason, None);
+        slot.points()
     }
 
     fn take(&mut self, at: usize) -> Option<Slot> {
@@ -452,6 +506,8 @@ pub(super) fn cost(payload: &Payload) -> usize {
     payload.body.len() + size_of::<Slot>()
 }
 
+pub(super) const QUEUE_FULL: &str = "queue_full";
+pub(super) const SPOOL_DAMAGED: &str = "spool_damaged";
 /// Halved at each division of a payload, of which there are fewer.
 const WIDTH: i64 = 1 << 62;
 /// How many bytes from the disk wait in memory for the shippers.
@@ -474,7 +530,7 @@ mod tests {
 
     fn line(memory: usize, disk: Option<usize>, when_full: WhenFull) -> Line {
         let mut line = Line::default();
-        line.limit(Limits { memory, disk, when_full });
+        line.limit(Limits { memory, disk, keeps: disk.is_some(), when_full });
         line
     }
 

@@ -7,7 +7,9 @@
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
+use super::line::Entry;
 use super::names::Names;
+use super::riders::Riders;
 use super::series::series_hash;
 use super::settings::Settings;
 use super::windows::Closed;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(super) struct Parcel {
     batch: Batch,
+    riders: Riders,
     /// How many of its points the shaper has worked on.
     done: usize,
     bytes: usize,
@@ -36,11 +39,17 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// Wraps a batch and counts it.
-    pub(super) fn new(batch: Batch, state: &Arc<State>) -> Self {
+    pub(super) fn new(batch: Batch, riders: Riders, state: &Arc<State>) -> Self {
         let bytes = batch.bytes();
         state.book.inbox.add(batch.len() as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
-        Self { batch, done: 0, bytes, state: Arc::clone(state) }
+        Self { batch, riders, done: 0, bytes, state: Arc::clone(state) }
+    }
+
+    /// As [`unpack`](Self::unpack), and tells who waits that nothing will come of it.
+    pub(super) fn give_up(self, reason: &'static str) -> Batch {
+        self.riders.lose(self.batch.len() as u64, reason, None);
+        self.unpack()
     }
 
     /// The batch, of which the caller has to account now for what is not done.
@@ -61,6 +70,7 @@ impl Drop for Parcel {
         let left = self.batch.len().saturating_sub(self.done);
         self.state.book.inbox.sub(left as u64);
         self.state.book.dropped.add("shutdown", left as u64);
+        self.riders.lose(left as u64, "shutdown", None);
         self.state.inbox_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
@@ -76,6 +86,8 @@ pub(super) struct Shaper {
     rows: Rows,
     scratch: Batch,
     open: Open,
+    /// Who rides with what is shaped now.
+    riders: Riders,
     distinct: Option<Distinct>,
     names: Names,
     /// Bytes encoded so far, to know when it is the others' turn.
@@ -95,6 +107,7 @@ impl Shaper {
             rows: Rows::new(&settings),
             scratch: Batch::new(),
             open: Open::new(Arc::clone(&state.book)),
+            riders: Riders::default(),
             distinct: settings.unique_times.then(Distinct::default),
             names: Names::default(),
             written: 0,
@@ -153,9 +166,21 @@ impl Shaper {
     }
 
     async fn write(&mut self, mut closed: Closed) {
+        self.take_on(closed.riders.clone());
         while self.write_some(&mut closed) {
             tokio::task::yield_now().await;
         }
+        self.take_on(Riders::default());
+    }
+
+    /// What is shaped from now on has these riders. Who wants to know what becomes of his points
+    /// shares no payload with what is before or behind them.
+    fn take_on(&mut self, riders: Riders) {
+        if riders.want_delivery() || self.riders.want_delivery() {
+            self.push();
+        }
+        self.open.joined = riders.is_empty();
+        self.riders = riders;
     }
 
     /// Writes as many series as may pass without letting other tasks run.
@@ -177,9 +202,11 @@ impl Shaper {
     }
 
     async fn unpack(&mut self, mut parcel: Parcel) {
+        self.take_on(parcel.riders.clone());
         while self.unpack_some(&mut parcel) {
             tokio::task::yield_now().await;
         }
+        self.take_on(Riders::default());
         self.state.give_back(parcel.unpack());
     }
 
@@ -216,6 +243,7 @@ impl Shaper {
         let start = self.open.body.len();
         if let Err(skip) = self.encode.encode(&point, &mut self.open.body) {
             self.state.book.dropped.add(skip.label(), 1);
+            self.riders.lose(1, skip.label(), None);
             return;
         }
         self.written = self.written.wrapping_add(self.open.body.len() - start);
@@ -228,7 +256,7 @@ impl Shaper {
         if self.open.is_empty() {
             self.open.begin(self.clock.now(), self.settings.wait);
         }
-        self.open.add_point();
+        self.open.add_point(&self.riders);
         if self.open.points >= self.settings.batch_points
             || self.open.body.len() >= self.bytes_max()
         {
@@ -266,10 +294,11 @@ impl Shaper {
         for (skip, count) in self.encode.lost_parts() {
             self.state.book.lost_parts.add(skip.label(), count);
         }
-        if let Some(payload) = self.open.take() {
-            let points = u64::from(payload.points);
-            self.state.queue.push(payload);
+        if let Some(entry) = self.open.take() {
+            let points = u64::from(entry.payload.points);
+            self.state.queue.push(entry);
             self.state.book.open.sub(points);
+            self.open.joined = self.riders.is_empty();
         }
     }
 }
@@ -298,12 +327,23 @@ struct Open {
     points: u32,
     born: UnixNanos,
     due: Instant,
+    riders: Riders,
+    /// Whether those of the points that come now are among the riders.
+    joined: bool,
     book: Arc<BackendBook>,
 }
 
 impl Open {
     fn new(book: Arc<BackendBook>) -> Self {
-        Self { body: Vec::new(), points: 0, born: UnixNanos(0), due: Instant::now(), book }
+        Self {
+            body: Vec::new(),
+            points: 0,
+            born: UnixNanos(0),
+            due: Instant::now(),
+            riders: Riders::default(),
+            joined: true,
+            book,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -315,19 +355,32 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    fn add_point(&mut self) {
+    fn add_point(&mut self, riders: &Riders) {
         self.points += 1;
         self.book.open.add(1);
+        if !std::mem::replace(&mut self.joined, true) {
+            self.join(riders);
+        }
     }
 
-    fn take(&mut self) -> Option<Payload> {
+    /// Who waits is not kept waiting for the batch to fill, but for long enough that requests
+    /// which come together share it.
+    fn join(&mut self, riders: &Riders) {
+        self.riders.join(riders);
+        if riders.wait() {
+            self.due = self.due.min(Instant::now() + LINGER);
+        }
+    }
+
+    fn take(&mut self) -> Option<Entry> {
         if self.is_empty() {
             return None;
         }
         let mut body = std::mem::take(&mut self.body);
         body.shrink_to_fit();
         let points = std::mem::take(&mut self.points);
-        Some(Payload::new(body, points, self.born))
+        let payload = Payload::new(body, points, self.born);
+        Some(Entry { payload, riders: std::mem::take(&mut self.riders) })
     }
 }
 
@@ -335,6 +388,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.book.open.sub(u64::from(self.points));
         self.book.dropped.add("shutdown", u64::from(self.points));
+        self.riders.lose(self.points.into(), "shutdown", None);
     }
 }
 
@@ -343,6 +397,8 @@ const AT_ONCE: Expire = {
     Expire { counter: at_once, timer: at_once, set: at_once, gauge: at_once }
 };
 
+/// How long a payload that somebody waits for is held open.
+const LINGER: Duration = Duration::from_millis(5);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
 /// The same for points with much text.

@@ -101,6 +101,9 @@ impl Shipper {
             }
         };
         self.recovered();
+        if let Some((reason, detail)) = &refused {
+            ticket.lose(points - delivered, reason, detail);
+        }
         ticket.commit();
         self.state.book.delivered.add(u64::from(delivered));
         if let Some((reason, detail)) = refused {
@@ -120,6 +123,7 @@ impl Shipper {
                 ticket.divide(halves);
             }
             _ => {
+                ticket.lose(points, reason, detail);
                 ticket.commit();
                 self.refuse(points, reason, detail);
             }

@@ -22,6 +22,8 @@ pub struct State {
     pub(super) queue: Arc<Queue>,
     /// How many bytes are on their way to shapers.
     pub(super) inbox_bytes: AtomicUsize,
+    /// How many bytes of batches were promised room and are not on their way yet.
+    pub(super) reserved: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
     spare: Mutex<Vec<Batch>>,
     /// The largest payload that the backend can be trusted to take.
@@ -46,6 +48,7 @@ impl State {
             windows: Arc::new(Windows::new(shards, Arc::clone(&book))),
             queue: Queue::new(Arc::clone(&book)),
             inbox_bytes: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),

@@ -170,7 +170,7 @@ fn start(
 fn send(lane: &Lane, clock: Clock, worker: usize, fill: impl FnOnce(&mut Points)) {
     let mut points = Points::new();
     fill(&mut points);
-    let mut front = lane.front(worker, clock.now());
+    let mut front = lane.front(worker, clock.now(), Terms::default());
     for point in points.iter() {
         front.take(&point, series_hash(point.name, point.tags));
     }
