@@ -247,6 +247,7 @@ impl App {
         self.listeners.stop(began + grace / 2).await;
         self.tables.store(Arc::default());
         let lost = self.lanes.drain(began + grace).await;
+        self.listeners.end().await;
         self.admin.stop();
         let farewell = Farewell { lost };
         tell(&self.books, &farewell);

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use crate::config::Sections;
-use crate::ingest::Config;
+use crate::ingest::{Ack, Config};
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
 use crate::units::Address;
@@ -95,6 +95,10 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("sockets", Protocol::Statsd, listener.sockets.is_some());
     only_for("receive_buffer", Protocol::Statsd, listener.receive_buffer.is_some());
     only_for("strict", Protocol::Opentsdb, listener.strict);
+    if listener.ack != Ack::Accepted && listener.protocol == Protocol::Statsd {
+        let message = "`ack` is for protocols that answer: opentsdb, http, influxdb";
+        findings.wrong(format!("{key}.ack"), message);
+    }
     if listener.dialects.as_ref().is_some_and(Vec::is_empty) {
         findings.odd(format!("{key}.dialects"), "the list is empty, so no tags are understood");
     }
@@ -153,6 +157,7 @@ mod tests {
             ("limits = { idle = '0s', tags = 0 }", &["limits.idle", "limits.tags"]),
             ("strict = true", &["`strict` is for protocol = \"opentsdb\""]),
             ("sockets = 2", &["`sockets` is for protocol = \"statsd\""]),
+            ("ack = 'later'", &["ack"]),
             ("dialects = ['graphite']", &["`dialects` is for protocol = \"statsd\""]),
         ] {
             refused(&listener(&format!("{http}{keys}")), says);

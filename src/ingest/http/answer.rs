@@ -3,6 +3,7 @@
 use crate::ingest::intake::{Context, Who};
 use crate::net::Peer;
 use crate::origin::Protocol;
+use crate::route::Fate;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -21,6 +22,10 @@ pub(super) struct Refusal {
     status: u16,
     reason: &'static str,
     message: Cow<'static, str>,
+    /// What would have been answered, and what came in between.
+    unsettled: Option<Box<(Answer, Fate)>>,
+    /// What is said instead of the message.
+    body: Option<String>,
 }
 
 impl Refusal {
@@ -29,7 +34,7 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, reason, message: message.into() }
+        Self { status, reason, message: message.into(), unsettled: None, body: None }
     }
 
     /// For the time being; nothing of the request was kept.
@@ -37,10 +42,27 @@ impl Refusal {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
     }
 
+    /// Of a request that would have had this answer, had its points come so far.
+    pub(super) fn unsettled(self, answer: Answer, fate: Fate) -> Self {
+        Self { unsettled: Some(Box::new((answer, fate))), ..self }
+    }
+
+    /// Lets a protocol that has words of its own for requests whose points did not come so far say
+    /// it in these: a status, a body for the message, or one instead of it.
+    pub(super) fn reworded(
+        self,
+        words: impl FnOnce(&str, &Answer, &Fate) -> (Option<u16>, Option<String>),
+    ) -> Self {
+        let Some((answer, fate)) = self.unsettled.as_deref() else { return self };
+        let (status, body) = words(&self.message, answer, fate);
+        Self { status: status.unwrap_or(self.status), body, ..self }
+    }
+
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(match web.config.protocol {
+            _ if self.body.is_some() => Answer { status: self.status, body: self.body },
             Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
             _ => Answer::error(self.status, &self.message, None),
         });

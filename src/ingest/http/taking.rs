@@ -1,22 +1,25 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► parsed ─► handed to the lanes ─► answered
+//! a backend that may refuse is full? ─► body ─► parsed ─► handed to the lanes ─► waited ─► answered
 //! ```
 
+use super::ack::Ack;
 use super::answer::{Refusal, Web};
 use super::body;
 use crate::ingest::intake::Intake;
 use axum::extract::Request;
 use protocols::json::Answer;
 
-/// Reads the body, lets `parse` fill the batch from it and say what to answer, and hands the
-/// batch over. A request that is refused on the way has left nothing behind.
+/// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
+/// over, and waits until the points have come as far as the request wants to know of. A request
+/// that is refused before that has left nothing behind.
 pub(super) async fn take(
     request: Request,
     web: &Web,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Answer, Refusal> {
+    let ack = Ack::asked(request.uri(), web)?;
     let mut intake = web.intake();
     if intake.refusing() {
         return Err(Refusal::overloaded());
@@ -24,8 +27,14 @@ pub(super) async fn take(
     let body = body::read(request, web).await?;
     let digest = || {
         let answer = parse(&body, &mut intake)?;
-        intake.submit();
-        Ok(answer)
+        let receipt = intake.submit_request(ack.level).map_err(|_| Refusal::overloaded())?;
+        Ok((answer, receipt))
     };
-    web.bodies.digest(body.len(), digest).await
+    let (answer, receipt) = web.bodies.digest(body.len(), digest).await?;
+    // What waits takes no memory that others need.
+    drop((body, intake));
+    match receipt {
+        Some(receipt) => ack.wait(receipt, answer, web).await,
+        None => Ok(answer),
+    }
 }
