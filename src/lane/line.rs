@@ -173,9 +173,6 @@ impl Line {
         let size = cost(&payload);
         let overflows = !self.slots.is_empty() && self.cost + size > memory;
         self.spilling |= disk.is_some() && (overflows || riders.want_disk());
-        if !keeps {
-            riders.stored();
-        }
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && !self.has_room(size) {
             // When the disk is too slow, what is on it makes no room in memory.
@@ -186,6 +183,9 @@ impl Line {
         if !self.has_room(size) && !self.slots.is_empty() && !riders.promised {
             riders.lose(payload.points.into(), QUEUE_FULL, None);
             return lost + u64::from(payload.points);
+        }
+        if !keeps {
+            riders.stored();
         }
         self.order += 1;
         let order = (self.order, 0);
@@ -520,6 +520,7 @@ const STORE_BYTES: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::receipt::{Fate, Level, Receipt, Slip};
 
     /// Room for three payloads of one byte and not for four.
     const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
@@ -591,6 +592,44 @@ mod tests {
         assert_eq!(line.push(payload(4)), 0);
         let stored: Vec<_> = line.work(true, true).store.iter().map(|(r, _)| r.points).collect();
         assert_eq!(stored, [1, 2, 3, 4]);
+    }
+
+    /// A payload of so many points that somebody wants on disk.
+    fn wanted(points: u32) -> (Entry, Receipt) {
+        let (slip, receipt) = Slip::new(Level::Queued);
+        let riders = Riders::new(Some(slip.hold("b", points.into())), false);
+        (Entry { payload: payload(points), riders }, receipt)
+    }
+
+    async fn is_kept(receipt: Receipt) -> bool {
+        receipt.by(std::future::ready(())).await == Fate::Kept
+    }
+
+    #[tokio::test]
+    async fn what_somebody_wants_on_disk_goes_there_and_all_that_is_before_it() {
+        let mut line = line(usize::MAX >> 1, Some(usize::MAX), WhenFull::DropOldest);
+        line.push(payload(1));
+        assert!(line.work(true, true).is_empty());
+        let ((entry, receipt), (_, early)) = (wanted(2), wanted(2));
+        line.push(entry);
+        assert!(is_kept(early).await, "its slip and hold are gone");
+        let stored = line.work(true, true).store;
+        assert_eq!(stored.iter().map(|(record, _)| record.points).collect::<Vec<_>>(), [1, 2]);
+        line.stored(stored.iter().map(|(record, _)| record.id));
+        assert!(is_kept(receipt).await);
+    }
+
+    #[tokio::test]
+    async fn what_is_delivered_before_the_disk_has_it_is_kept_as_well() {
+        let mut line = line(usize::MAX >> 1, Some(usize::MAX), WhenFull::DropOldest);
+        let (entry, receipt) = wanted(1);
+        line.push(entry);
+        let (id, ..) = line.claim(1).unwrap();
+        line.commit(id);
+        assert!(is_kept(receipt).await);
+        let (entry, receipt) = wanted(1);
+        line.push(entry);
+        assert!(!is_kept(receipt).await);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Lanes from the outside: a scripted backend, tokio's paused clock, and the books.
 
+mod acks;
+
 use super::*;
 use crate::backend::{Outcome, Payload, Shipping, TOO_LARGE};
 use crate::units::{Size, Span};
