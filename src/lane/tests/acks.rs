@@ -156,7 +156,8 @@ async fn a_stop_tells_who_waits() {
 /// Nobody can be told of datagrams; they may fill the queue after a promise, and not break it.
 #[tokio::test(start_paused = true)]
 async fn a_promise_holds_whatever_comes_in_between() {
-    let config = format!("{HOUR}memory = \"2KiB\"\nwhen_full = \"refuse\"\nbatch = {{ points = 1 }}");
+    let config =
+        format!("{HOUR}memory = \"2KiB\"\nwhen_full = \"refuse\"\nbatch = {{ points = 1 }}");
     let bench = Bench::new(settings("stdout", &config), never);
     let room = bench.lane.reserve(100).unwrap();
     assert!(room.is_some());
