@@ -2,7 +2,7 @@
 
 use pointsman::backend::{Outcome, Payload, Ship, Shipping};
 use pointsman::clock::Clock;
-use pointsman::lane::{Config, Lane, Settings, State, series_hash, spawn};
+use pointsman::lane::{Config, Lane, Settings, State, Terms, series_hash, spawn};
 use pointsman::origin::{Origin, Protocol};
 use pointsman::waybill::Via;
 use protocols::{Batch, Encode, Measure, Point, Skip, UnixNanos};
@@ -40,7 +40,7 @@ fn absorb(bencher: divan::Bencher<'_, '_>, names: usize, measure: Measure<'_>) {
 fn take(lane: &Lane, batch: &Batch) {
     let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
-    let mut front = lane.front(0, UnixNanos(0), &origin);
+    let mut front = lane.front(0, UnixNanos(0), &origin, Terms::default());
     for point in batch.iter() {
         front.take(&point, series_hash(point.name, point.tags), &via);
     }

@@ -263,9 +263,10 @@ impl App {
         let began = Instant::now();
         // Clients that do not finish must not use up the time that backends need.
         self.listeners.stop(began + grace / 2).await;
-        self.keys.close().await;
         self.tables.store(Arc::default());
         let lost = self.lanes.drain(began + grace).await;
+        self.listeners.end().await;
+        self.keys.close().await;
         self.admin.stop();
         let farewell = Farewell { lost };
         tell(&self.books, &farewell);

@@ -109,6 +109,10 @@ pub struct ListenerBook {
     pub rejected: Reasons,
     /// Things noticed that cost nothing (`unknown_field`), by kind.
     pub noticed: Reasons,
+    /// Requests that waited for their points before they were answered.
+    pub acks: Counter,
+    /// How long they did, together, in microseconds.
+    pub ack_micros: Counter,
     /// Datagrams that the kernel threw away because the socket's buffer was full.
     pub kernel_dropped: Counter,
     /// Connections open now.

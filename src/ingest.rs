@@ -12,6 +12,7 @@
 //! line is logged now and then.
 
 mod bodies;
+mod busy;
 mod config;
 mod datagram;
 mod door;
@@ -32,6 +33,7 @@ use crate::clock::Clock;
 use crate::net::{Acceptor, Bound, Socket};
 use crate::origin::Protocol;
 use crate::route::Router;
+use busy::Busy;
 use intake::Context;
 use std::io;
 use std::sync::Arc;
@@ -41,11 +43,13 @@ use tracing::info;
 
 /// A running listener.
 ///
-/// Dropping it ends its tasks at once; [`stop`](Self::stop) lets them finish.
-#[derive(Debug)]
+/// Dropping it ends its tasks at once; [`stop`](Self::stop) and [`end`](Self::end) let them finish.
+#[derive(Debug, Default)]
 pub struct Listener {
     stop: CancellationToken,
+    hurry: CancellationToken,
     end: CancellationToken,
+    busy: Busy,
     tasks: TaskTracker,
 }
 
@@ -63,10 +67,8 @@ pub fn spawn(
     clock: Clock,
     keys: &Arc<Keys>,
 ) -> io::Result<Listener> {
-    let (stop, end) = (CancellationToken::new(), CancellationToken::new());
-    let listener = Listener { stop: stop.clone(), end: end.clone(), tasks: TaskTracker::new() };
-    let tasks = listener.tasks.clone();
-    let context = Context::new(name, config, router, book, clock, keys, stop, end, tasks);
+    let listener = Listener::default();
+    let context = Context::new(name, config, router, book, clock, keys, &listener);
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
         start(&context.for_worker(worker), bound)?;
@@ -76,12 +78,29 @@ pub fn spawn(
 }
 
 impl Listener {
-    /// Takes no more connections, processes what has been received, ends what is open. The
-    /// caller sets the deadline: dropping this future ends the rest at once.
-    pub async fn stop(self) {
+    /// Takes no more connections, processes what has been received, ends what is open but for
+    /// requests that only wait for what becomes of their points. The caller sets the deadline.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.busy.over().await;
+    }
+
+    /// Waits for these requests as well, until they are answered and their connections closed.
+    pub async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// As [`end`](Self::end), and requests that still wait are told at once how things stand.
+    pub async fn hurry(&self) {
+        self.hurry.cancel();
+        self.end().await;
+    }
+
+    /// Whether all of its tasks have ended.
+    pub fn has_ended(&self) -> bool {
+        self.tasks.is_empty()
     }
 }
 

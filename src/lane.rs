@@ -17,7 +17,8 @@
 //! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
 //! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`],
 //! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`trial`],
-//! [`effort`], [`retry`], and what comes back from there, [`letters`].
+//! [`effort`], [`retry`], and what comes back from there, [`letters`]; telling senders, [`terms`],
+//! [`reserve`], [`receipt`], [`riders`].
 
 mod aggregate;
 mod carried;
@@ -31,7 +32,10 @@ mod letters;
 mod line;
 mod names;
 mod queue;
+mod receipt;
+mod reserve;
 mod retry;
+mod riders;
 mod roster;
 mod series;
 mod settings;
@@ -41,6 +45,7 @@ mod snapshot;
 mod spool;
 mod state;
 mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -57,15 +62,17 @@ pub use letters::{
     DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letters_dir,
     letters_file, list_files,
 };
+pub use receipt::{Fate, Level, Loss, Receipt, Slip};
+pub use reserve::{Full, Reservation};
 pub use series::series_hash;
 pub use settings::Settings;
 pub use spool::file as spool_file;
 pub use state::State;
+pub use terms::Terms;
 
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
-use crate::origin::Origin;
 use crate::waybill::Sender;
 use protocols::{Encode, UnixNanos};
 use shaper::{Parcel, Shaper};
@@ -122,24 +129,28 @@ impl Lane {
         self.0.settings.aggregate
     }
 
-    /// A receiving task's hold on the lane for one batch, received there at that time.
+    /// Keeps room for a batch of so many bytes, if its senders are to be told when there is none;
+    /// `Err` then says so.
+    ///
+    /// # Errors
+    ///
+    /// There is no room, now.
+    pub fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Full> {
+        if self.0.settings.when_full != WhenFull::Refuse {
+            return Ok(None);
+        }
+        Reservation::of(&self.0, bytes).map(Some).ok_or(Full)
+    }
+
+    /// A receiving task's hold on the lane for one batch, received at that time.
     pub fn front<'a>(
         &'a self,
         worker: usize,
         received: UnixNanos,
-        origin: &'a Origin,
+        sender: impl Into<Sender<'a>>,
+        terms: Terms<'a>,
     ) -> Front<'a> {
-        self.front_of(worker, received, Sender { origin: Some(origin), kind: None })
-    }
-
-    /// The same for points that are replayed, of which less may be known.
-    pub fn front_of<'a>(
-        &'a self,
-        worker: usize,
-        received: UnixNanos,
-        sender: Sender<'a>,
-    ) -> Front<'a> {
-        Front::new(&self.0, worker, received, sender)
+        Front::new(&self.0, worker, received, sender.into(), terms)
     }
 }
 

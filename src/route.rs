@@ -10,6 +10,7 @@ pub mod router;
 pub mod rules;
 pub mod test;
 
+pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use router::{Router, Submitted, Table, Tables};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 

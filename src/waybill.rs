@@ -58,6 +58,12 @@ pub struct Sender<'a> {
     pub kind: Option<Kind>,
 }
 
+impl<'a> From<&'a Origin> for Sender<'a> {
+    fn from(origin: &'a Origin) -> Self {
+        Self { origin: Some(origin), kind: None }
+    }
+}
+
 /// Where the points of one batch came in, and which routes handed them over, in order.
 #[derive(Debug)]
 pub struct Manifest {

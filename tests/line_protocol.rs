@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::{FakeHttp, Gateway, Reply, eventually};
 use pointsman::backend::{Config, World};
 use pointsman::clock::Clock;
-use pointsman::lane::{self, Settings, State, series_hash};
+use pointsman::lane::{self, Settings, State, Terms, series_hash};
 use pointsman::origin::{Origin, Protocol};
 use pointsman::waybill::Via;
 use protocols::{Batch, FieldValue, Number, UnixNanos};
@@ -110,7 +110,7 @@ async fn lp_nan_field_is_left_out_and_counted() {
 
     let origin = Origin { listener: "lines".into(), protocol: Protocol::Influxdb };
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
-    let mut front = lane.front(0, clock.now(), &origin);
+    let mut front = lane.front(0, clock.now(), &origin, Terms::default());
     for point in not_all_finite().iter() {
         front.take(&point, series_hash(point.name, point.tags), &via);
     }

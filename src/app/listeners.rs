@@ -10,13 +10,17 @@ use crate::route::{Router, Tables};
 use crate::units::Address;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::time::{Instant, timeout_at};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The listeners that run, by name.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     sockets: Sockets,
     running: BTreeMap<String, Listener>,
+    /// Those that stopped, but for requests that wait for their answers.
+    answering: Vec<Listener>,
     addresses: BTreeMap<String, Vec<String>>,
 }
 
@@ -68,7 +72,8 @@ impl Listeners {
         leaving.extend(old.into_values());
         self.addresses.retain(|name, _| plan.listeners.contains_key(name));
         self.sockets.turn_away();
-        stop(leaving, deadline).await;
+        self.answering.retain(|listener| !listener.has_ended());
+        self.answering.extend(stop(leaving, deadline).await);
         self.sockets.let_go();
         sockets.remove(ADMIN).unwrap_or_default()
     }
@@ -87,10 +92,22 @@ impl Listeners {
         }
     }
 
-    /// Ends all of them, sockets too, by the deadline.
+    /// Stops all of them by the deadline, and closes their sockets. Requests go on waiting for
+    /// their answers.
     pub(super) async fn stop(&mut self, deadline: Instant) {
-        stop(std::mem::take(&mut self.running).into_values(), deadline).await;
+        let running = std::mem::take(&mut self.running).into_values();
+        self.answering.extend(stop(running, deadline).await);
         self.sockets = Sockets::new();
+    }
+
+    /// Answers the requests that wait, now that everything has come as far as it will.
+    pub(super) async fn end(&mut self) {
+        let mut ending = JoinSet::new();
+        for listener in std::mem::take(&mut self.answering) {
+            ending.spawn(async move { listener.hurry().await });
+        }
+        // What has not ended by then ends as the set is dropped.
+        let _ = timeout(ANSWER, ending.join_all()).await;
     }
 
     /// Where each of them listens.
@@ -99,13 +116,23 @@ impl Listeners {
     }
 }
 
-async fn stop(listeners: impl IntoIterator<Item = Listener>, deadline: Instant) {
-    let mut stopping = tokio::task::JoinSet::new();
+/// Answers those of them that stopped by the deadline. The others end: their clients did not finish
+/// what they had begun, and whoever only waits there is told how things stand.
+async fn stop(
+    listeners: impl IntoIterator<Item = Listener>,
+    deadline: Instant,
+) -> impl Iterator<Item = Listener> {
+    let mut stopping = JoinSet::new();
     for listener in listeners {
-        stopping.spawn(listener.stop());
+        stopping.spawn(async move {
+            let in_time = timeout_at(deadline, listener.stop()).await.is_ok();
+            if !in_time {
+                let _ = timeout(ANSWER, listener.hurry()).await;
+            }
+            in_time.then_some(listener)
+        });
     }
-    // What has not ended by then ends as the set is dropped.
-    let _ = timeout_at(deadline, async { while stopping.join_next().await.is_some() {} }).await;
+    stopping.join_all().await.into_iter().flatten()
 }
 
 fn wanted(plan: &Plan) -> Result<Vec<Wanted>, String> {
@@ -130,6 +157,9 @@ pub(super) struct World<'a> {
     pub(super) keys: &'a Arc<Keys>,
     pub(super) clock: Clock,
 }
+
+/// How long answers that are ready may take to reach their clients.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// The name under which the admin listener's socket is bound and logged.
 pub(super) const ADMIN: &str = "admin";

@@ -234,9 +234,6 @@ impl Decoder<'_> {
             return unknown(key, word, &[known, also].concat());
         }
         let hide = is_secret(key) || (self.foreign)(key);
-        if LATER.contains(word) && message.starts_with("unknown variant") {
-            return not_yet(key, word);
-        }
         if message.starts_with("unknown variant") {
             let shown = if hide { "this".to_owned() } else { format!("`{word}`") };
             let mistake = Mistake::new(key, format!("{shown} is not one of {}", known.join(", ")));
@@ -367,7 +364,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 5] = ["principals", "principal", "tls", "queued", "delivered"];
+const LATER: [&str; 3] = ["principals", "principal", "tls"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -460,10 +457,9 @@ mod tests {
         check(
             json!({
                 "principals": {},
-                "listeners": { "s": { "protocol": "http", "bind": [], "tls": {}, "ack": "queued" } },
+                "listeners": { "s": { "protocol": "http", "bind": [], "tls": {} } },
             }),
             &[
-                "listeners.s.ack: `queued` is not available in this version",
                 "listeners.s.tls: `tls` is not available in this version",
                 "principals: `principals` is not available in this version",
             ],

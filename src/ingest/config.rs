@@ -118,6 +118,23 @@ pub enum Ack {
     /// Once its points are in memory.
     #[default]
     Accepted,
+    /// Once they are on disk or delivered, for every backend that keeps points there; else in its
+    /// queue.
+    Queued,
+    /// Once every backend has them.
+    Delivered,
+}
+
+impl Ack {
+    /// The level of this name.
+    pub fn named(word: &str) -> Option<Self> {
+        match word {
+            "accepted" => Some(Self::Accepted),
+            "queued" => Some(Self::Queued),
+            "delivered" => Some(Self::Delivered),
+            _ => None,
+        }
+    }
 }
 
 impl Config {

@@ -1,14 +1,16 @@
 //! What every receiving task works with: the listener it belongs to, and its own batch.
 
 use super::Config;
+use super::Listener;
 use super::bodies::Bodies;
+use super::busy::Busy;
 use super::grammar::Grammar;
 use super::keys::{Keyring, Keys};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
-use crate::route::Router;
+use crate::route::{Full, Level, Receipt, Router};
 use protocols::Batch;
 use protocols::timestamp::TimeRange;
 use std::fmt;
@@ -40,6 +42,10 @@ pub(super) struct Context {
     pub(super) keys: Keyring,
     /// What requests' bodies share.
     pub(super) bodies: Bodies,
+    /// Which tasks are at work.
+    pub(super) busy: Busy,
+    /// Cancelled when what only waits is to wait no longer.
+    pub(super) hurry: CancellationToken,
     /// Cancelled when it is to end at once.
     end: CancellationToken,
     tasks: TaskTracker,
@@ -48,7 +54,6 @@ pub(super) struct Context {
 }
 
 impl Context {
-    #[allow(clippy::too_many_arguments)] // Called once, by `spawn`.
     pub(super) fn new(
         name: &str,
         config: &Config,
@@ -56,10 +61,9 @@ impl Context {
         book: Arc<ListenerBook>,
         clock: Clock,
         keys: &Arc<Keys>,
-        stop: CancellationToken,
-        end: CancellationToken,
-        tasks: TaskTracker,
+        tokens: &Listener,
     ) -> Self {
+        let Listener { stop, hurry, end, busy, tasks } = tokens;
         let connections = Arc::new(Semaphore::new(config.limits.connections as usize));
         let bodies = Bodies::new(config.limits.body.bytes());
         let grammar = Arc::new(Grammar::new(config));
@@ -72,12 +76,14 @@ impl Context {
             router,
             book,
             clock,
-            stop,
+            stop: stop.clone(),
             connections,
             keys,
             bodies,
-            end,
-            tasks,
+            busy: busy.clone(),
+            hurry: hurry.clone(),
+            end: end.clone(),
+            tasks: tasks.clone(),
             log,
             grammar,
         }
@@ -90,9 +96,10 @@ impl Context {
 
     /// Runs a task that [`stop`](super::Listener::stop) waits for.
     pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let end = self.end.clone();
+        let (end, work) = (self.end.clone(), self.busy.begin());
         self.tasks.spawn(async move {
             end.run_until_cancelled(task).await;
+            drop(work);
         });
     }
 
@@ -168,6 +175,12 @@ impl Intake {
         if !self.batch.is_empty() {
             self.router.submit(&mut self.batch);
         }
+    }
+
+    /// Hands the batch over for a request, whose sender can be told; see
+    /// [`Router::submit_request`].
+    pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Full> {
+        self.router.submit_request(&mut self.batch, level)
     }
 
     /// Whether a backend that may refuse is full.

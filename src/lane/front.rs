@@ -8,7 +8,11 @@
 //! `unrepresentable` (a negative timing in layout `statsd`).
 
 use super::Handle;
+use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
+use super::receipt::Hold;
+use super::reserve::Reservation;
+use super::riders::Riders;
 use super::series::{of_kind, series_hash};
 use super::shaper::Parcel;
 use super::table::Series;
@@ -33,6 +37,7 @@ pub struct Front<'a> {
     no_place: u64,
     no_room: u64,
     unrepresentable: u64,
+    terms: Terms<'a>,
 }
 
 impl<'a> Front<'a> {
@@ -41,6 +46,7 @@ impl<'a> Front<'a> {
         worker: usize,
         received: UnixNanos,
         sender: Sender<'a>,
+        terms: Terms<'a>,
     ) -> Self {
         Self {
             lane,
@@ -55,6 +61,7 @@ impl<'a> Front<'a> {
             no_place: 0,
             no_room: 0,
             unrepresentable: 0,
+            terms,
         }
     }
 
@@ -104,40 +111,61 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn send(&mut self) {
+    fn send(&mut self, riders: Riders) {
         let Some((batch, manifest)) = self.raw.take() else { return };
         let state = &self.lane.state;
-        if !state.has_room(batch.bytes()) {
-            return self.give_up(batch, "inbox_full");
+        let has_room = self.terms.room.is_some() || state.has_room(batch.bytes());
+        let parcel = Parcel::new(batch, manifest, riders, state);
+        if !has_room {
+            return self.give_up(parcel, "inbox_full");
         }
-        let (refused, reason) = match self.lane.inbox.try_send(Parcel::new(batch, manifest, state))
-        {
-            Ok(()) => return,
-            Err(TrySendError::Full(parcel)) => (parcel, "inbox_full"),
-            Err(TrySendError::Closed(parcel)) => (parcel, "shutdown"),
-        };
-        self.give_up(refused.unpack(), reason);
+        if let Some(place) = self.terms.room.as_mut().and_then(Reservation::place) {
+            place.send(parcel);
+            return;
+        }
+        match self.lane.inbox.try_send(parcel) {
+            Ok(()) => {}
+            Err(TrySendError::Full(parcel)) => self.give_up(parcel, "inbox_full"),
+            Err(TrySendError::Closed(parcel)) => self.give_up(parcel, "shutdown"),
+        }
     }
 
-    fn give_up(&self, batch: Batch, reason: &'static str) {
+    fn give_up(&self, parcel: Parcel, reason: &'static str) {
         let state = &self.lane.state;
+        let batch = parcel.give_up(reason);
         state.book.dropped.add(reason, batch.len() as u64);
         state.give_back(batch);
+    }
+
+    /// Counts what was not taken, and tells who waits for it.
+    fn drop_points(&self, count: u64, reason: &'static str, hold: Option<&Hold>) {
+        self.lane.state.book.dropped.add(reason, count);
+        if let Some(hold) = hold {
+            hold.lose(count, reason, None);
+        }
     }
 }
 
 impl Drop for Front<'_> {
     fn drop(&mut self) {
         let book = &self.lane.state.book;
+        if self.handed == 0 {
+            return;
+        }
         book.handed.add(self.handed);
+        let hold = self.terms.slip.map(|slip| slip.hold(&self.lane.settings.name, self.handed));
+        let riders = Riders::new(hold.clone(), self.terms.room.is_some());
         // While the shard is still locked: the shaper must not take points away that are
         // not there yet.
         book.windows.add(self.absorbed);
+        if let Some(shard) = self.shard.as_deref_mut().filter(|_| self.absorbed > 0) {
+            shard.riders.join(&riders);
+        }
         self.shard = None;
-        book.dropped.add("series_limit", self.no_place);
-        book.dropped.add("sample_limit", self.no_room);
-        book.dropped.add("unrepresentable", self.unrepresentable);
-        self.send();
+        self.drop_points(self.no_place, "series_limit", hold.as_ref());
+        self.drop_points(self.no_room, "sample_limit", hold.as_ref());
+        self.drop_points(self.unrepresentable, "unrepresentable", hold.as_ref());
+        self.send(riders);
     }
 }
 

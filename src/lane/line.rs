@@ -9,6 +9,7 @@
 
 use super::WhenFull;
 use super::effort::Effort;
+use super::riders::Riders;
 use super::trial::{Conduct, Failure, Step, Trials};
 use crate::backend::Payload;
 use crate::waybill::Waybill;
@@ -24,6 +25,9 @@ pub(super) struct Limits {
     pub(super) memory: usize,
     /// Bytes on disk; `None` keeps to memory.
     pub(super) disk: Option<usize>,
+    /// Whether points are to be kept where they survive the process, so that a request that
+    /// waits for that has to wait. Without it, to be in line is all there is.
+    pub(super) keeps: bool,
     /// What a full line does.
     pub(super) when_full: WhenFull,
 }
@@ -72,10 +76,24 @@ impl Work {
     }
 }
 
+/// A payload on its way into line, and who rides with it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) payload: Payload,
+    pub(super) riders: Riders,
+}
+
+impl From<Payload> for Entry {
+    fn from(payload: Payload) -> Self {
+        Self { payload, riders: Riders::default() }
+    }
+}
+
 /// One payload in line.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Slot {
     pub(super) record: Record,
+    riders: Riders,
     /// How much of the order is this one's to share with its parts.
     width: i64,
     load: Option<Load>,
@@ -148,7 +166,8 @@ pub(super) struct Line {
 
 impl Default for Line {
     fn default() -> Self {
-        let limits = Limits { memory: usize::MAX, disk: None, when_full: WhenFull::DropOldest };
+        let when_full = WhenFull::DropOldest;
+        let limits = Limits { memory: usize::MAX, disk: None, keeps: false, when_full };
         Self {
             slots: VecDeque::new(),
             limits,
@@ -179,26 +198,31 @@ impl Line {
         self.spilling = limits.disk.is_some() && (self.spilling || self.stored_cost > 0);
     }
 
-    /// Answers how many points were dropped.
-    pub(super) fn push(&mut self, payload: Payload) -> u64 {
-        let Limits { memory, disk, when_full } = self.limits;
+    /// Answers how many points were dropped. A payload that somebody wants on disk goes there,
+    /// and so does all that is before it.
+    pub(super) fn push(&mut self, entry: impl Into<Entry>) -> u64 {
+        let Entry { payload, mut riders } = entry.into();
+        let Limits { memory, disk, keeps, when_full } = self.limits;
         let size = cost(&payload);
-        if disk.is_some() && !self.slots.is_empty() && self.cost + size > memory {
-            self.spilling = true;
-        }
+        let overflows = !self.slots.is_empty() && self.cost + size > memory;
+        self.spilling |= disk.is_some() && (overflows || riders.want_disk());
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && !self.has_room(size) {
             // When the disk is too slow, what is on it makes no room in memory.
             let overtaken = self.cost + size <= self.room();
             let Some(oldest) = self.unclaimed(overtaken) else { break };
-            lost += self.drop_at(oldest);
+            lost += self.drop_at(oldest, QUEUE_FULL);
         }
-        if !self.has_room(size) && !self.slots.is_empty() {
+        if !self.has_room(size) && !self.slots.is_empty() && !riders.promised {
+            riders.lose(payload.points.into(), QUEUE_FULL, None);
             return lost + u64::from(payload.points);
+        }
+        if !keeps {
+            riders.stored();
         }
         self.order += 1;
         let order = (self.order, 0);
-        self.put(self.slots.len(), payload, order, WIDTH, Arc::default());
+        self.put(self.slots.len(), payload, riders, order, WIDTH, Arc::default());
         lost
     }
 
@@ -209,13 +233,18 @@ impl Line {
         disk.map_or(memory.saturating_add(self.stored_cost), |disk| disk.min(full))
     }
 
-    /// Beside the room in all, what waits for the disk must not fill memory without bound.
-    fn has_room(&self, size: usize) -> bool {
+    /// How many more bytes may be held. Beside the room in all, what waits for the disk must not
+    /// fill memory without bound.
+    pub(super) fn space(&self) -> usize {
+        let Limits { memory, disk, .. } = self.limits;
         let waiting = self.cost - self.stored_cost;
-        let Limits { memory, .. } = self.limits;
-        let behind = if self.spilling { memory.max(BEHIND) } else { 0 };
-        self.cost.saturating_add(size) <= self.room()
-            && waiting.saturating_add(size) <= memory.saturating_add(behind)
+        let behind = if disk.is_some() { memory.max(BEHIND) } else { 0 };
+        let in_memory = memory.saturating_add(behind).saturating_sub(waiting);
+        self.room().saturating_sub(self.cost).min(in_memory)
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        size <= self.space()
     }
 
     /// A shipper waits while another lane's has something in hand, so that order survives
@@ -266,8 +295,15 @@ impl Line {
 
     pub(super) fn commit(&mut self, id: i64) {
         self.let_go(id);
-        if let Some(at) = self.place(id) {
-            self.take(at);
+        if let Some(slot) = self.place(id).and_then(|at| self.take(at)) {
+            slot.riders.settle(slot.points());
+        }
+    }
+
+    /// So many points of what is in hand will never be delivered.
+    pub(super) fn lose(&self, id: i64, points: u64, reason: &'static str, detail: &str) {
+        if let Some(slot) = self.place(id).and_then(|at| self.slots.get(at)) {
+            slot.riders.lose(points, reason, Some(detail));
         }
     }
 
@@ -282,8 +318,9 @@ impl Line {
         let Some(whole) = self.take(at) else { return };
         let [first, second] = parts;
         let ((order, part), half) = (whole.record.order, whole.width / 2);
-        self.put(at, second, (order, part + half), half, Arc::clone(&whole.effort));
-        self.put(at, first, (order, part), half, whole.effort);
+        let (riders, effort) = (whole.riders.clone(), Arc::clone(&whole.effort));
+        self.put(at, second, riders, (order, part + half), half, effort);
+        self.put(at, first, whole.riders, (order, part), half, whole.effort);
         for slot in self.slots.iter_mut().skip(at).take(2) {
             slot.conduct = whole.conduct.as_ref().and_then(|conduct| conduct.of_parts());
         }
@@ -308,6 +345,7 @@ impl Line {
             self.order = self.order.max(record.order.0);
             let slot = Slot {
                 record,
+                riders: Riders::default(),
                 width: 0,
                 load: None,
                 stored: true,
@@ -334,9 +372,11 @@ impl Line {
             return Work { fetch, ..Work::default() };
         }
         if !self.closing && self.stored_cost == 0 && self.cost <= self.limits.memory / 2 {
-            self.spilling = false;
-            // The next outage is to find out anew.
-            self.disk_full = None;
+            self.spilling &= self.slots.iter().any(|slot| slot.riders.want_disk());
+            if !self.spilling {
+                // The next outage is to find out anew.
+                self.disk_full = None;
+            }
         }
         let store = if self.spilling { self.next_to_store() } else { Vec::new() };
         Work { fetch, erase: std::mem::take(&mut self.erase), store }
@@ -397,7 +437,7 @@ impl Line {
                 slot.load = Some(load);
                 0
             }
-            None => self.drop_at(at),
+            None => self.drop_at(at, SPOOL_DAMAGED),
         }
     }
 
@@ -411,6 +451,7 @@ impl Line {
             };
             let Some(slot) = self.slots.get_mut(at) else { continue };
             slot.stored = true;
+            slot.riders.stored();
             self.stored_points += slot.points();
             self.stored_cost += slot.cost();
             self.disk_full = None;
@@ -454,7 +495,7 @@ impl Line {
         }
         let mut lost = 0;
         while let Some(at) = self.slots.iter().position(|slot| slot.load.is_none()) {
-            lost += self.drop_at(at);
+            lost += self.drop_at(at, SPOOL_DAMAGED);
         }
         lost
     }
@@ -469,9 +510,22 @@ impl Line {
         self.stored_cost == 0 && self.erase.is_empty() && !self.spilling
     }
 
-    /// Gives up what is not on disk; answers its points.
+    /// As [`is_off_disk`](Self::is_off_disk), whether or not what comes next will go there.
+    pub(super) fn holds_no_disk(&self) -> bool {
+        self.stored_cost == 0 && self.erase.is_empty()
+    }
+
+    /// Gives up what is not on disk; answers its points. Who waits for what is on disk learns
+    /// that it stays there.
     pub(super) fn abandon(&mut self) -> u64 {
         let before = self.points;
+        for slot in &mut self.slots {
+            if slot.stored {
+                slot.riders.defer();
+            } else {
+                slot.riders.lose(slot.points(), "shutdown", None);
+            }
+        }
         for slot in self.slots.iter().filter(|slot| !slot.stored) {
             self.points -= slot.points();
             self.bytes -= slot.record.bytes;
@@ -505,6 +559,7 @@ impl Line {
         &mut self,
         at: usize,
         payload: Payload,
+        riders: Riders,
         order: (i64, i64),
         width: i64,
         effort: Arc<Effort>,
@@ -514,7 +569,7 @@ impl Line {
         let (id, bytes) = (self.ids, body.len());
         let record = Record { id, order, points, bytes, waybill: waybill.bytes(), born };
         let load = Some(Load { body, waybill });
-        self.enter(at, Slot { record, width, load, stored: false, conduct: None, effort });
+        self.enter(at, Slot { record, riders, width, load, stored: false, conduct: None, effort });
     }
 
     fn enter(&mut self, at: usize, slot: Slot) {
@@ -524,8 +579,10 @@ impl Line {
         self.slots.insert(at, slot);
     }
 
-    fn drop_at(&mut self, at: usize) -> u64 {
-        self.take(at).map_or(0, |slot| slot.points())
+    fn drop_at(&mut self, at: usize, reason: &'static str) -> u64 {
+        let Some(slot) = self.take(at) else { return 0 };
+        slot.riders.lose(slot.points(), reason, None);
+        slot.points()
     }
 
     fn take(&mut self, at: usize) -> Option<Slot> {
@@ -548,6 +605,8 @@ pub(super) fn cost(payload: &Payload) -> usize {
     payload.body.len() + payload.waybill.bytes() + size_of::<Slot>()
 }
 
+pub(super) const QUEUE_FULL: &str = "queue_full";
+pub(super) const SPOOL_DAMAGED: &str = "spool_damaged";
 /// Halved at each division of a payload, of which there are fewer.
 const WIDTH: i64 = 1 << 62;
 /// How many bytes from the disk wait in memory for the shippers.
@@ -560,6 +619,7 @@ const STORE_BYTES: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::receipt::{Fate, Level, Receipt, Slip};
 
     /// Room for three payloads of one byte and not for four.
     const MEMORY: usize = 3 * (size_of::<Slot>() + 1);
@@ -570,7 +630,7 @@ mod tests {
 
     fn line(memory: usize, disk: Option<usize>, when_full: WhenFull) -> Line {
         let mut line = Line::default();
-        line.limit(Limits { memory, disk, when_full });
+        line.limit(Limits { memory, disk, keeps: disk.is_some(), when_full });
         line
     }
 
@@ -659,6 +719,44 @@ mod tests {
         assert_eq!(line.push(payload(4)), 0);
         let stored: Vec<_> = line.work(true, true).store.iter().map(|(r, _)| r.points).collect();
         assert_eq!(stored, [1, 2, 3, 4]);
+    }
+
+    /// A payload of so many points that somebody wants on disk.
+    fn wanted(points: u32) -> (Entry, Receipt) {
+        let (slip, receipt) = Slip::new(Level::Queued);
+        let riders = Riders::new(Some(slip.hold("b", points.into())), false);
+        (Entry { payload: payload(points), riders }, receipt)
+    }
+
+    async fn is_kept(receipt: Receipt) -> bool {
+        receipt.by(std::future::ready(())).await == Fate::Kept
+    }
+
+    #[tokio::test]
+    async fn what_somebody_wants_on_disk_goes_there_and_all_that_is_before_it() {
+        let mut line = line(usize::MAX >> 1, Some(usize::MAX), WhenFull::DropOldest);
+        line.push(payload(1));
+        assert!(line.work(true, true).is_empty());
+        let ((entry, receipt), (_, early)) = (wanted(2), wanted(2));
+        line.push(entry);
+        assert!(is_kept(early).await, "its slip and hold are gone");
+        let stored = line.work(true, true).store;
+        assert_eq!(stored.iter().map(|(record, _)| record.points).collect::<Vec<_>>(), [1, 2]);
+        line.stored(stored.iter().map(|(record, _)| record.id));
+        assert!(is_kept(receipt).await);
+    }
+
+    #[tokio::test]
+    async fn what_is_delivered_before_the_disk_has_it_is_kept_as_well() {
+        let mut line = line(usize::MAX >> 1, Some(usize::MAX), WhenFull::DropOldest);
+        let (entry, receipt) = wanted(1);
+        line.push(entry);
+        let Claimed { id, .. } = line.claim(1).unwrap();
+        line.commit(id);
+        assert!(is_kept(receipt).await);
+        let (entry, receipt) = wanted(1);
+        line.push(entry);
+        assert!(!is_kept(receipt).await);
     }
 
     #[test]

@@ -13,13 +13,13 @@
 //!   only during an attempt, not while its shipper waits for the next one, so a dead backend
 //!   keeps the newest points, not the oldest.
 //! - `drop_newest`: the new payload goes.
-//! - `refuse`: as `drop_newest`, but the lane says that it is full an eighth earlier, so that
-//!   what was accepted before finds room.
+//! - `refuse`: as `drop_newest`, but for what was promised room before it was taken; the lane
+//!   says that it is full an eighth earlier, for those who are given no promise.
 
 mod disk;
 
 use super::effort::Effort;
-use super::line::{Claimed, Limits, Line, Record};
+use super::line::{Claimed, Entry, Limits, Line, QUEUE_FULL, Record};
 use super::spool::Spool;
 use super::trial::{Failure, Step};
 use crate::backend::Payload;
@@ -37,6 +37,7 @@ pub(super) struct Queue {
     spool: Mutex<Option<Spool>>,
     cost: AtomicUsize,
     room: AtomicUsize,
+    space: AtomicUsize,
     changes: watch::Sender<u64>,
     book: Arc<BackendBook>,
     /// Whether the log's last word was that the disk does not work.
@@ -53,6 +54,8 @@ struct Desk {
     busy: bool,
     no_reads: bool,
     no_writes: bool,
+    /// Whether somebody will see to it that an empty file goes.
+    to_be_tidied: bool,
 }
 
 /// What a shipper that asks for work gets.
@@ -75,6 +78,7 @@ impl Queue {
             spool: Mutex::default(),
             cost: AtomicUsize::new(0),
             room: AtomicUsize::new(usize::MAX),
+            space: AtomicUsize::new(usize::MAX),
             changes: watch::Sender::new(0),
             book,
             ill: AtomicBool::new(false),
@@ -112,13 +116,13 @@ impl Queue {
     }
 
     /// Appends a payload; what has to go for it is counted.
-    pub(super) fn push(&self, payload: Payload) {
-        let lost = self.change(|line| line.push(payload));
+    pub(super) fn push(&self, entry: impl Into<Entry>) {
+        let lost = self.change(|line| line.push(entry));
         if lost > 0 {
             // What went may have made room on a full disk.
             self.desk().no_writes = false;
         }
-        self.book.dropped.add("queue_full", lost);
+        self.book.dropped.add(QUEUE_FULL, lost);
     }
 
     /// Claims the oldest payload that nobody has claimed, for the shippers of `lane`.
@@ -144,6 +148,16 @@ impl Queue {
         self.cost.load(Relaxed) >= room - room / 8
     }
 
+    /// Whether so many bytes more find room.
+    pub(super) fn has_space(&self, size: usize) -> bool {
+        size <= self.space.load(Relaxed)
+    }
+
+    /// Whether it holds nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.cost.load(Relaxed) == 0
+    }
+
     /// Gives up what is not on disk, claimed or not; answers how many points that were.
     pub(super) fn abandon(&self) -> u64 {
         self.change(Line::abandon)
@@ -162,6 +176,7 @@ impl Queue {
     fn note(&self, line: &Line) {
         self.cost.store(line.cost, Relaxed);
         self.room.store(line.room(), Relaxed);
+        self.space.store(line.space(), Relaxed);
         self.book.queued.set(line.points);
         self.book.spooled.set(line.stored_points);
         self.book.queued_bytes.set(line.bytes as u64);
@@ -223,6 +238,11 @@ impl Ticket<'_> {
     /// The backend took some of the payload, so it is well.
     pub(super) fn vouch(&self) {
         self.queue.change(|line| line.vouch(self.id));
+    }
+
+    /// The backend will never take so many of its points; said before the verdict.
+    pub(super) fn lose(&self, points: u32, reason: &'static str, detail: &str) {
+        self.queue.line().lose(self.id, points.into(), reason, detail);
     }
 
     /// What is spent on finding what is refused of the payload that this is a part of.
@@ -317,7 +337,7 @@ mod tests {
     fn open(dir: &Path, kind: &'static str, when_full: WhenFull) -> Result<Arc<Queue>, String> {
         let queue = Queue::new(Arc::default());
         queue.open(Spool::new(dir, "b", kind, Durability::Process))?;
-        queue.limit(Limits { memory: MEMORY, disk: Some(DISK), when_full });
+        queue.limit(Limits { memory: MEMORY, disk: Some(DISK), keeps: true, when_full });
         Ok(queue)
     }
 
@@ -535,8 +555,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::new(Arc::default());
         queue.open(Spool::new(dir.path(), "b", "influxdb", Durability::Power)).unwrap();
-        let limits =
-            Limits { memory: 1 << 20, disk: Some(1 << 30), when_full: WhenFull::DropOldest };
+        let when_full = WhenFull::DropOldest;
+        let limits = Limits { memory: 1 << 20, disk: Some(1 << 30), keeps: true, when_full };
         queue.limit(limits);
         let body = Bytes::from(vec![b'x'; 1 << 19]);
         for n in 0..20 {

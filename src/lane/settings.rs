@@ -100,8 +100,10 @@ impl Settings {
 }
 
 impl Settings {
-    pub(super) const fn limits(&self) -> Limits {
-        Limits { memory: self.memory, disk: self.spool, when_full: self.when_full }
+    pub(super) fn limits(&self) -> Limits {
+        // The store is on disk itself: what it has is kept, and nothing else of it.
+        let keeps = self.spool.is_some() || self.kind == "store";
+        Limits { memory: self.memory, disk: self.spool, keeps, when_full: self.when_full }
     }
 }
 

@@ -7,7 +7,9 @@
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
+use super::line::Entry;
 use super::names::Names;
+use super::riders::Riders;
 use super::series::series_hash;
 use super::settings::Settings;
 use super::table::Series;
@@ -31,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Parcel {
     batch: Batch,
     manifest: Manifest,
+    riders: Riders,
     /// How many of its points the shaper has worked on.
     done: usize,
     bytes: usize,
@@ -39,11 +42,22 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// Wraps a batch and counts it.
-    pub(super) fn new(batch: Batch, manifest: Manifest, state: &Arc<State>) -> Self {
+    pub(super) fn new(
+        batch: Batch,
+        manifest: Manifest,
+        riders: Riders,
+        state: &Arc<State>,
+    ) -> Self {
         let bytes = batch.bytes();
         state.book.inbox.add(batch.len() as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
-        Self { batch, manifest, done: 0, bytes, state: Arc::clone(state) }
+        Self { batch, manifest, riders, done: 0, bytes, state: Arc::clone(state) }
+    }
+
+    /// As [`unpack`](Self::unpack), and tells who waits that nothing will come of it.
+    pub(super) fn give_up(self, reason: &'static str) -> Batch {
+        self.riders.lose(self.batch.len() as u64, reason, None);
+        self.unpack()
     }
 
     /// The batch, of which the caller has to account now for what is not done.
@@ -64,6 +78,7 @@ impl Drop for Parcel {
         let left = self.batch.len().saturating_sub(self.done);
         self.state.book.inbox.sub(left as u64);
         self.state.book.dropped.add("shutdown", left as u64);
+        self.riders.lose(left as u64, "shutdown", None);
         self.state.inbox_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
@@ -79,6 +94,8 @@ pub(super) struct Shaper {
     rows: Rows,
     scratch: Batch,
     open: Open,
+    /// Who rides with what is shaped now.
+    riders: Riders,
     distinct: Option<Distinct>,
     names: Names,
     /// When what outlives the windows was last remembered on disk.
@@ -100,6 +117,7 @@ impl Shaper {
             rows: Rows::new(&settings),
             scratch: Batch::new(),
             open: Open::new(Arc::clone(&state.book)),
+            riders: Riders::default(),
             distinct: settings.unique_times.then(Distinct::default),
             names: Names::default(),
             remembered: Instant::now(),
@@ -192,9 +210,21 @@ impl Shaper {
     }
 
     async fn write(&mut self, mut closed: Closed) {
+        self.take_on(closed.riders.clone());
         while self.write_some(&mut closed) {
             tokio::task::yield_now().await;
         }
+        self.take_on(Riders::default());
+    }
+
+    /// What is shaped from now on has these riders. Who wants to know what becomes of his points
+    /// shares no payload with what is before or behind them.
+    fn take_on(&mut self, riders: Riders) {
+        if riders.want_delivery() || self.riders.want_delivery() {
+            self.push();
+        }
+        self.open.joined = riders.is_empty();
+        self.riders = riders;
     }
 
     /// Writes as many series as may pass without letting other tasks run.
@@ -220,9 +250,11 @@ impl Shaper {
     }
 
     async fn unpack(&mut self, mut parcel: Parcel) {
+        self.take_on(parcel.riders.clone());
         while self.unpack_some(&mut parcel) {
             tokio::task::yield_now().await;
         }
+        self.take_on(Riders::default());
         self.state.give_back(parcel.unpack());
     }
 
@@ -271,6 +303,7 @@ impl Shaper {
         };
         if let Err(skip) = encoded {
             self.state.book.dropped.add(skip.label(), 1);
+            self.riders.lose(1, skip.label(), None);
             return;
         }
         self.written = self.written.wrapping_add(self.open.body.len() - start);
@@ -284,7 +317,7 @@ impl Shaper {
         if self.open.is_empty() {
             self.open.begin(self.clock.now(), self.settings.wait);
         }
-        self.open.add_point(lines, source);
+        self.open.add_point(lines, source, &self.riders);
         if self.open.points >= self.settings.batch_points
             || self.open.body.len() >= self.bytes_max()
         {
@@ -322,10 +355,11 @@ impl Shaper {
         for (skip, count) in self.encode.lost_parts() {
             self.state.book.lost_parts.add(skip.label(), count);
         }
-        if let Some(payload) = self.open.take() {
-            let points = u64::from(payload.points);
-            self.state.queue.push(payload);
+        if let Some(entry) = self.open.take() {
+            let points = u64::from(entry.payload.points);
+            self.state.queue.push(entry);
             self.state.book.open.sub(points);
+            self.open.joined = self.riders.is_empty();
         }
     }
 }
@@ -355,6 +389,9 @@ struct Open {
     draft: Draft,
     born: UnixNanos,
     due: Instant,
+    riders: Riders,
+    /// Whether those of the points that come now are among the riders.
+    joined: bool,
     book: Arc<BackendBook>,
 }
 
@@ -366,6 +403,8 @@ impl Open {
             draft: Draft::default(),
             born: UnixNanos(0),
             due: Instant::now(),
+            riders: Riders::default(),
+            joined: true,
             book,
         }
     }
@@ -379,20 +418,33 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    fn add_point(&mut self, lines: u32, source: Source<'_>) {
+    fn add_point(&mut self, lines: u32, source: Source<'_>, riders: &Riders) {
         self.points += 1;
         self.draft.add(lines, source);
         self.book.open.add(1);
+        if !std::mem::replace(&mut self.joined, true) {
+            self.join(riders);
+        }
     }
 
-    fn take(&mut self) -> Option<Payload> {
+    /// Who waits is not kept waiting for the batch to fill, but for long enough that requests
+    /// which come together share it.
+    fn join(&mut self, riders: &Riders) {
+        self.riders.join(riders);
+        if riders.wait() {
+            self.due = self.due.min(Instant::now() + LINGER);
+        }
+    }
+
+    fn take(&mut self) -> Option<Entry> {
         if self.is_empty() {
             return None;
         }
         let mut body = std::mem::take(&mut self.body);
         body.shrink_to_fit();
         let points = std::mem::take(&mut self.points);
-        Some(Payload::new(body, points, self.born).with(self.draft.finish()))
+        let payload = Payload::new(body, points, self.born).with(self.draft.finish());
+        Some(Entry { payload, riders: std::mem::take(&mut self.riders) })
     }
 }
 
@@ -400,6 +452,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.book.open.sub(u64::from(self.points));
         self.book.dropped.add("shutdown", u64::from(self.points));
+        self.riders.lose(self.points.into(), "shutdown", None);
     }
 }
 
@@ -415,6 +468,8 @@ const AT_ONCE: Expire = {
 
 /// What a kill may cost gauges; often enough, since it costs a file each time.
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
+/// How long a payload that somebody waits for is held open.
+const LINGER: Duration = Duration::from_millis(5);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
 /// The same for points with much text.

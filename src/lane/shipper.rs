@@ -188,8 +188,9 @@ impl Shipper {
 
     /// It leaves the queue; all but so many of its points were delivered.
     fn give_up(&self, ticket: Ticket<'_>, count: u32, refusal: Refusal) {
+        let count = ticket.payload().map_or(0, |payload| count.min(payload.points));
+        ticket.lose(count, refusal.reason, &refusal.words);
         let Some(payload) = ticket.commit() else { return };
-        let count = count.min(payload.points);
         self.state.book.delivered.add(u64::from(payload.points - count));
         self.refuse(refused(payload, count, refusal));
     }

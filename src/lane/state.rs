@@ -26,6 +26,8 @@ pub struct State {
     pub(super) letters: Arc<Letters>,
     /// How many bytes are on their way to shapers.
     pub(super) inbox_bytes: AtomicUsize,
+    /// How many bytes of batches were promised room and are not on their way yet.
+    pub(super) reserved: AtomicUsize,
     /// Emptied batches, to be filled again by fronts.
     spare: Mutex<Vec<Batch>>,
     /// The largest payload that the backend can be trusted to take.
@@ -61,6 +63,7 @@ impl State {
             queue: Queue::new(Arc::clone(&book)),
             letters,
             inbox_bytes: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             spare: Mutex::default(),
             learnt: AtomicUsize::new(usize::MAX),
             ill: AtomicBool::new(false),

@@ -1,11 +1,12 @@
 //! Lanes from the outside: a scripted backend, tokio's paused clock, and the books.
 
+mod acks;
 mod clock;
 mod restart;
 
 use super::*;
 use crate::backend::{Outcome, Payload, Shipping, TOO_LARGE};
-use crate::origin::Protocol;
+use crate::origin::{Origin, Protocol};
 use crate::units::{Size, Span};
 use crate::waybill::{Leg, Via, Waybill};
 use proptest::prelude::*;
@@ -215,9 +216,13 @@ fn start(
 fn send(lane: &Lane, clock: Clock, worker: usize, fill: impl FnOnce(&mut Points)) {
     let mut points = Points::new();
     fill(&mut points);
+    hand_over(lane, worker, clock.now(), Terms::default(), &points);
+}
+
+fn hand_over(lane: &Lane, worker: usize, now: UnixNanos, terms: Terms<'_>, points: &Points) {
     let origin = Origin { listener: "edge".into(), protocol: Protocol::Http };
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
-    let mut front = lane.front(worker, clock.now(), &origin);
+    let mut front = lane.front(worker, now, &origin, terms);
     for point in points.iter() {
         front.take(&point, series_hash(point.name, point.tags), &via);
     }

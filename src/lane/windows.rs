@@ -17,6 +17,7 @@
 use super::aggregate::{Aggregate, Trail};
 use super::carried::Carried;
 use super::edges::Edges;
+use super::riders::Riders;
 use super::roster::Roster;
 use super::snapshot::{Memory, Parts, Remembered};
 use super::table::{Series, Table};
@@ -47,6 +48,8 @@ pub(super) struct Windows {
 pub(super) struct Shard {
     table: Table<Tally>,
     bytes: usize,
+    /// Who rides with the points in it.
+    pub(super) riders: Riders,
     /// A name that had to be made fit; here so that its memory is kept.
     pub(super) scratch: String,
 }
@@ -202,12 +205,12 @@ impl Windows {
     pub(super) fn close(self: &Arc<Self>, now: UnixNanos, expire: &Expire) -> Option<Closed> {
         let mut keeper = lock(&self.keeper);
         let stamp = keeper.edges.close(now)?;
-        let mut table = self.swap(&mut keeper);
+        let (mut table, riders) = self.swap(&mut keeper);
         let carried = self.reunite(&mut keeper, &mut table, stamp);
         self.outlive(&mut keeper, &mut table, stamp, expire);
         self.repeat(&mut keeper, &mut table, stamp, expire);
         carried.inspect(|carried| carried.spread(&mut table));
-        Some(self.closed(table, stamp))
+        Some(self.closed(table, riders, stamp))
     }
 
     /// What was seen so far of the window that will be closed by a later lane, with the stamp of
@@ -223,24 +226,24 @@ impl Windows {
             return None;
         }
         let stamp = keeper.edges.part();
-        let mut table = self.swap(&mut keeper);
+        let (mut table, riders) = self.swap(&mut keeper);
         if keeper.carried.stamp != stamp {
             self.carry(&mut keeper, Carried::new(stamp, layout));
         }
         keeper.carried.unite(&mut table);
         keeper.carried.spread(&mut table);
         self.outlive(&mut keeper, &mut table, stamp, expire);
-        Some(self.closed(table, stamp))
+        Some(self.closed(table, riders, stamp))
     }
 
     /// The window that ends because its lane does: what was seen in it, nothing idle.
     pub(super) fn end(self: &Arc<Self>, now: UnixNanos, expire: &Expire) -> Closed {
         let mut keeper = lock(&self.keeper);
         let stamp = keeper.edges.end(now);
-        let mut table = self.swap(&mut keeper);
+        let (mut table, riders) = self.swap(&mut keeper);
         self.outlive(&mut keeper, &mut table, stamp, expire);
         self.book.series.set(lock(&self.roster).len());
-        self.closed(table, stamp)
+        self.closed(table, riders, stamp)
     }
 
     /// What a later process needs to know, in bytes: what outlives the windows, and what was
@@ -326,30 +329,33 @@ impl Windows {
         }
     }
 
-    fn closed(self: &Arc<Self>, table: Table<Tally>, stamp: UnixNanos) -> Closed {
-        Closed { table, stamp, done: 0, windows: Arc::clone(self) }
+    fn closed(self: &Arc<Self>, table: Table<Tally>, riders: Riders, stamp: UnixNanos) -> Closed {
+        Closed { table, riders, stamp, done: 0, windows: Arc::clone(self) }
     }
 
     /// Takes what the shards hold, merged.
-    fn swap(&self, keeper: &mut Keeper) -> Table<Tally> {
+    fn swap(&self, keeper: &mut Keeper) -> (Table<Tally>, Riders) {
         let freed = lock(&self.roster).turn();
         drop(freed);
-        let mut merged = Table::default();
+        let (mut merged, mut riders) = (Table::default(), Riders::default());
         for shard in &self.shards {
-            let mut taken = self.exchange(shard, keeper.spare.pop().unwrap_or_default());
+            let spare = keeper.spare.pop().unwrap_or_default();
+            let (mut taken, riding) = self.exchange(shard, spare);
+            riders.join(&riding);
             if merged.is_empty() {
                 std::mem::swap(&mut merged, &mut taken);
             }
             taken.drain(|series, tally| unite(&mut merged, &series, tally));
             keeper.spare.push(taken);
         }
-        merged
+        (merged, riders)
     }
 
-    fn exchange(&self, shard: &Mutex<Shard>, empty: Table<Tally>) -> Table<Tally> {
+    fn exchange(&self, shard: &Mutex<Shard>, empty: Table<Tally>) -> (Table<Tally>, Riders) {
         let mut shard = lock(shard);
         self.bytes.fetch_sub(std::mem::take(&mut shard.bytes), Relaxed);
-        std::mem::replace(&mut shard.table, empty)
+        let riders = std::mem::take(&mut shard.riders);
+        (std::mem::replace(&mut shard.table, empty), riders)
     }
 
     /// Lets gauges run on from where they stood, and notes what is to outlive the window.
@@ -416,6 +422,7 @@ impl Windows {
 #[derive(Debug)]
 pub(super) struct Closed {
     table: Table<Tally>,
+    pub(super) riders: Riders,
     stamp: UnixNanos,
     done: usize,
     windows: Arc<Windows>,
@@ -455,6 +462,7 @@ impl Drop for Closed {
         let left = self.table.iter().skip(self.done).map(|(_, tally)| tally.points).sum();
         self.windows.book.windows.sub(left);
         self.windows.book.dropped.add("shutdown", left);
+        self.riders.lose(left, "shutdown", None);
         self.windows.recycle(std::mem::take(&mut self.table));
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Findings;
 use crate::config::Sections;
-use crate::ingest::Config;
+use crate::ingest::{Ack, Config};
+use crate::lane::Settings;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
 use crate::units::Address;
@@ -26,6 +27,25 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
         binds(&key, listener, &mut bound, findings);
         limits(&key, listener, findings);
         belongs(&key, listener, findings);
+        waits(&key, listener, sections, findings);
+    }
+}
+
+/// A request whose points are folded is answered when their window has closed.
+fn waits(key: &str, listener: &Config, sections: &Sections, findings: &mut Findings) {
+    let patience = listener.limits.request.0;
+    for (name, backend) in sections.backends.iter().filter(|_| listener.ack != Ack::Accepted) {
+        let Some(backend) = backend else { continue };
+        let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
+        if settings.aggregate && settings.flush >= patience {
+            let flush = settings.flush;
+            let message = format!(
+                "backend `{name}` closes a window every {flush:?}: requests that bring counters, \
+                 timers, gauges or sets to it may wait longer than `limits.request` ({patience:?}) \
+                 and be answered 504"
+            );
+            findings.odd(format!("{key}.ack"), message);
+        }
     }
 }
 
@@ -98,9 +118,14 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("sockets", Protocol::Statsd, listener.sockets.is_some());
     only_for("receive_buffer", Protocol::Statsd, listener.receive_buffer.is_some());
     only_for("strict", Protocol::Opentsdb, listener.strict);
-    if listener.idempotency.is_some() && !listener.protocol.is_http() {
+    let speaks_http = listener.protocol.is_http();
+    if listener.idempotency.is_some() && !speaks_http {
         let message = "`idempotency` is for protocols that speak HTTP: opentsdb, http, influxdb";
         findings.wrong(format!("{key}.idempotency"), message);
+    }
+    if listener.ack != Ack::Accepted && !speaks_http {
+        let message = "`ack` is for protocols that answer: opentsdb, http, influxdb";
+        findings.wrong(format!("{key}.ack"), message);
     }
     if listener.dialects.as_ref().is_some_and(Vec::is_empty) {
         findings.odd(format!("{key}.dialects"), "the list is empty, so no tags are understood");
@@ -164,6 +189,7 @@ mod tests {
             ),
             ("strict = true", &["`strict` is for protocol = \"opentsdb\""]),
             ("sockets = 2", &["`sockets` is for protocol = \"statsd\""]),
+            ("ack = 'later'", &["`later` is not one of accepted, queued, delivered"]),
             ("dialects = ['graphite']", &["`dialects` is for protocol = \"statsd\""]),
         ] {
             refused(&listener(&format!("{http}{keys}")), says);
@@ -172,6 +198,11 @@ mod tests {
             &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\nidempotency = { window = '1h' }"),
             &["idempotency: `idempotency` is for protocols that speak HTTP"],
         );
+        let statsd = "protocol = 'statsd'\nbind = ['tcp://h:1']\nack = 'queued'";
+        refused(&listener(statsd), &["`ack` is for protocols that answer"]);
+        let late = format!("{http}ack = 'queued'\nlimits = {{ request = '5s' }}\n");
+        let store = "[backends.s]\nkind = 'store'\n[[routes]]\nto = ['s']\n";
+        warned(&(listener(&late) + store), &["backend `s` closes a window every 10s"]);
         warned(
             &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\ndialects = []"),
             &["no tags are understood"],

@@ -8,7 +8,7 @@
 
 use super::router::{Table, hand_over};
 use super::rules::{LaneSet, Rule};
-use crate::lane::series_hash;
+use crate::lane::{Terms, series_hash};
 use crate::waybill::{Provenance, Sender};
 use protocols::{Batch, Point, UnixNanos};
 
@@ -94,7 +94,8 @@ impl<'t> Errand<'t> {
                 kind: known.and_then(|known| known.kind),
             };
             let lanes = self.table.lanes.iter();
-            let mut fronts: Vec<_> = lanes.map(|lane| lane.front_of(WORKER, now, sender)).collect();
+            let mut fronts: Vec<_> =
+                lanes.map(|lane| lane.front(WORKER, now, sender, Terms::default())).collect();
             for (trip, point) in alike.iter().zip(points.by_ref()) {
                 for Way { place, rule, to } in &trip.ways {
                     let sent = match trip.has_had(rule) {

@@ -7,7 +7,7 @@
 use super::{LaneSet, Rules};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
-use crate::lane::{Front, Lane, series_hash};
+use crate::lane::{Front, Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
 use crate::origin::Origin;
 use crate::waybill::Via;
 use arc_swap::ArcSwap;
@@ -63,13 +63,60 @@ impl Router {
 
     /// Hands each point to the lanes of the routes that take it, counts it, and empties the batch.
     pub fn submit(&mut self, batch: &mut Batch) -> Submitted {
+        let table = self.tables.load();
+        self.hand_out(&table, batch, |_| Terms::default())
+    }
+
+    /// As [`submit`](Self::submit) for a request, whose sender can be told what becomes of it: at
+    /// once when a backend that may refuse has no room for it, and later by the receipt, when
+    /// its points have come as far as `level`. Without a level there is none.
+    ///
+    /// # Errors
+    ///
+    /// There is no room. Nothing has happened then.
+    pub fn submit_request(
+        &mut self,
+        batch: &mut Batch,
+        level: Option<Level>,
+    ) -> Result<Option<Receipt>, Full> {
+        let table = self.tables.load();
+        let mut rooms = self.reserve(&table, batch)?;
+        let (slip, receipt) = level.map(Slip::new).unzip();
+        self.hand_out(&table, batch, |place| Terms {
+            slip: slip.as_ref(),
+            room: rooms.get_mut(place).and_then(Option::take),
+        });
+        Ok(receipt)
+    }
+
+    /// Room for the batch in every lane that it may reach and that may refuse.
+    fn reserve(&self, table: &Table, batch: &Batch) -> Result<Vec<Option<Reservation>>, Full> {
+        let reachable = table.rules.reachable(&self.origin);
+        let mut rooms = Vec::new();
+        for place in reachable.iter().filter(|_| !batch.is_empty()) {
+            let Some(lane) = table.lanes.get(place) else { continue };
+            if let Some(room) = lane.reserve(batch.bytes())? {
+                rooms.resize_with(place.max(rooms.len()), || None);
+                rooms.push(Some(room));
+            }
+        }
+        Ok(rooms)
+    }
+
+    fn hand_out<'t>(
+        &self,
+        table: &'t Table,
+        batch: &mut Batch,
+        mut terms: impl FnMut(usize) -> Terms<'t>,
+    ) -> Submitted {
         if batch.is_empty() {
             return Submitted::default();
         }
-        let table = self.tables.load();
         let received = self.clock.now();
-        let front = |lane| Lane::front(lane, self.worker, received, &self.origin);
-        let fronts = table.lanes.iter().map(front).collect();
+        let lanes = table.lanes.iter().enumerate();
+        let front =
+            |(place, lane)| Lane::front(lane, self.worker, received, &self.origin, terms(place));
+        let fronts = lanes.map(front).collect();
         let mut delivery =
             Delivery { fronts, taken: vec![0; table.rules.len()], scratch: Batch::new() };
         let mut submitted = Submitted::default();

@@ -37,6 +37,16 @@ pub(super) const METRICS: &[Metric] = &[
     counter("pointsman_denied_points_total", "Points that their sender may not write.", |view| {
         view.listeners(|book| book.denied.get())
     }),
+    counter(
+        "pointsman_acks_total",
+        "Requests that waited for their points to be queued or delivered before they were answered.",
+        |view| view.listeners(|book| book.acks.get()),
+    ),
+    gauge(
+        "pointsman_ack_wait_seconds_sum",
+        "How long these requests took, from their head to their answer, together.",
+        |view| view.listeners(|book| float(book.ack_micros.get()) / 1e6),
+    ),
     gauge("pointsman_connections", "Connections open now.", |view| {
         view.listeners(|book| float(book.connections.get()))
     }),

@@ -4,6 +4,7 @@ use crate::ingest::intake::{Context, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
+use crate::route::Fate;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -22,6 +23,10 @@ pub(super) struct Refusal {
     status: u16,
     reason: &'static str,
     message: Cow<'static, str>,
+    /// What would have been answered, and what came in between.
+    unsettled: Option<Box<(Answer, Fate)>>,
+    /// What is said instead of the message.
+    body: Option<String>,
 }
 
 impl Refusal {
@@ -30,7 +35,7 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, reason, message: message.into() }
+        Self { status, reason, message: message.into(), unsettled: None, body: None }
     }
 
     /// For the time being; nothing of the request was kept.
@@ -38,12 +43,29 @@ impl Refusal {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
     }
 
-    /// What is said of it in the listener's protocol.
+    /// What is said of it in the listener's protocol, or in words of its own.
     fn said(&self, web: &Web) -> Answer {
         match web.config.protocol {
+            _ if self.body.is_some() => Answer { status: self.status, body: self.body.clone() },
             Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
             _ => Answer::error(self.status, &self.message, None),
         }
+    }
+
+    /// Of a request that would have had this answer, had its points come so far.
+    pub(super) fn unsettled(self, answer: Answer, fate: Fate) -> Self {
+        Self { unsettled: Some(Box::new((answer, fate))), ..self }
+    }
+
+    /// Lets a protocol that has words of its own for requests whose points did not come so far say
+    /// it in these: a status, a body for the message, or one instead of it.
+    fn reworded(
+        self,
+        words: impl FnOnce(&str, &Answer, &Fate) -> (Option<u16>, Option<String>),
+    ) -> Self {
+        let Some((answer, fate)) = self.unsettled.as_deref() else { return self };
+        let (status, body) = words(&self.message, answer, fate);
+        Self { status: status.unwrap_or(self.status), body, ..self }
     }
 
     /// Counts it, and answers.
@@ -79,6 +101,14 @@ impl Taken {
     /// It is one that was answered before.
     pub(super) const fn again(answer: Answer) -> Self {
         Self { outcome: Ok(answer), claim: None, is_repeated: true }
+    }
+
+    /// See [`Refusal::reworded`].
+    pub(super) fn reworded(
+        self,
+        words: impl FnOnce(&str, &Answer, &Fate) -> (Option<u16>, Option<String>),
+    ) -> Self {
+        Self { outcome: self.outcome.map_err(|refusal| refusal.reworded(words)), ..self }
     }
 
     /// Answers, when what has to be remembered is.

@@ -5,18 +5,19 @@
 //! senders that post it expect 204 and otherwise try for ever.
 
 use super::answer::{Refusal, Taken, Web, count, reply, respond};
-use super::query;
 use super::taking::take;
+use super::{ack, query};
 use crate::ingest::intake::{Intake, Who};
 use crate::net::Peer;
+use crate::route::Fate;
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocols::json::Answer;
 use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Only putting, for the listener of our own API.
 pub(super) fn put_routes() -> Router<Web> {
@@ -50,9 +51,10 @@ async fn put(State(web): State<Web>, request: Request) -> Response {
 }
 
 async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {
-    let flags = Flags::of(request.uri().query().unwrap_or(""));
+    let flags = Flags::of(request.uri());
     let parse = |body: &[u8], intake: &mut Intake| Ok(parse_put(body, &flags, intake, peer));
-    take(request, web, parse).await
+    let taken = take(request, web, parse).await?;
+    Ok(taken.reworded(|text, answer, fate| flags.words(text, answer, fate)))
 }
 
 fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
@@ -70,15 +72,16 @@ fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer
     flags.with_timeouts(answer(batch.len(), &refusals, flags.mode))
 }
 
-/// What the query asks for. `sync` means what is meant without it: the answer comes when the
-/// points are in memory.
+/// What the query asks for.
 struct Flags {
     mode: AnswerMode,
+    sync: bool,
     timeouts: bool,
 }
 
 impl Flags {
-    fn of(text: &str) -> Self {
+    fn of(uri: &Uri) -> Self {
+        let text = uri.query().unwrap_or("");
         let mode = if query::has(text, "details") {
             AnswerMode::Details
         } else if query::has(text, "summary") {
@@ -87,7 +90,7 @@ impl Flags {
             AnswerMode::Quiet
         };
         let wait = query::value(text, "sync_timeout").and_then(|wait| wait.parse().ok());
-        Self { mode, timeouts: wait.is_some_and(|wait: u64| wait > 0) }
+        Self { mode, sync: ack::syncs(uri), timeouts: wait.is_some_and(|wait: u64| wait > 0) }
     }
 
     /// A sender that gave a time-out is told how many points missed it: none.
@@ -95,15 +98,43 @@ impl Flags {
         if !self.timeouts || self.mode == AnswerMode::Quiet {
             return answer;
         }
-        let body = answer.body.as_deref().map(|body| {
-            let mut body = serde_json::from_str(body).unwrap_or(Value::Null);
-            if let Some(counts) = body.as_object_mut() {
-                counts.insert("timeouts".to_owned(), Value::from(0));
-            }
-            body.to_string()
+        let body = in_counts(&answer, |counts| {
+            counts.insert("timeouts".to_owned(), Value::from(0));
         });
         Answer { body, ..answer }
     }
+
+    /// A sender that wants counts is told in counts what did not come so far. OpenTSDB answers 400
+    /// when a `sync` takes too long, which its senders do not repeat.
+    fn words(&self, text: &str, answer: &Answer, fate: &Fate) -> (Option<u16>, Option<String>) {
+        let (late, lost) = match fate {
+            Fate::Kept => (0, 0),
+            Fate::Late(points) => (*points, 0),
+            Fate::Lost(losses) => (0, losses.iter().map(|loss| loss.points).max().unwrap_or(0)),
+        };
+        let status = (self.sync && late > 0).then_some(400);
+        let body = in_counts(answer, |counts| {
+            let count = |key: &str| counts.get(key).and_then(Value::as_u64).unwrap_or(0);
+            let (success, failed) = (count("success"), count("failed"));
+            counts.insert("success".to_owned(), success.saturating_sub(late + lost).into());
+            counts.insert("failed".to_owned(), (failed + lost).into());
+            counts.insert("timeouts".to_owned(), late.into());
+            if let Some(errors) = counts.get_mut("errors").and_then(Value::as_array_mut) {
+                let sort = if late > 0 { "Timeout exception" } else { "Storage exception" };
+                errors.push(json!({ "error": format!("{sort}: {text}") }));
+            }
+        });
+        (status, body.filter(|_| self.mode != AnswerMode::Quiet))
+    }
+}
+
+/// The body of an answer that has counts in it, with others.
+fn in_counts(answer: &Answer, change: impl FnOnce(&mut Map<String, Value>)) -> Option<String> {
+    let mut body = serde_json::from_str(answer.body.as_deref()?).unwrap_or(Value::Null);
+    if let Some(counts) = body.as_object_mut() {
+        change(counts);
+    }
+    Some(body.to_string())
 }
 
 async fn version() -> Json<Value> {

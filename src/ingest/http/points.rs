@@ -75,7 +75,9 @@ async fn take_point(
     let series = series.ok_or_else(not_utf8)?;
     let pairs = query::pairs(text).ok_or_else(not_utf8)?;
     let parse = |_: &[u8], intake: &mut Intake| {
-        let words = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        // `ack` says something about the request, not about the point.
+        let words = pairs.iter().filter(|(key, _)| key != "ack");
+        let words = words.map(|(key, value)| (key.as_str(), value.as_str()));
         Ok(match json::parse_query(&series, words, limits(web), &mut intake.batch) {
             Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() }
                 .answer(query::has(text, "details")),

@@ -1,25 +1,30 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes ─► remembered ─► answered
+//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
+//!                                        ─► waited, if it is to ─► remembered, if it has a key ─► answered
 //! ```
 
+use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web};
 use super::body;
 use super::repeat::{Keyed, Turn};
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
+use crate::route::{Level, Receipt};
 use axum::extract::Request;
 use protocols::json::Answer;
 
-/// Reads the body, lets `parse` fill the batch from it and say what to answer, and hands the
-/// batch over. A request that is refused on the way has left nothing behind. One that has a key
-/// and came before is answered as it was then.
+/// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
+/// over, and waits until the points have come as far as the request wants to know of. A request
+/// that is refused before that has left nothing behind. One that has a key and came before is
+/// answered as it was then.
 pub(super) async fn take(
     request: Request,
     web: &Web,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Taken, Refusal> {
+    let ack = Ack::asked(request.uri(), web)?;
     let keyed = Keyed::of(&request, web)?;
     let mut intake = web.intake();
     // One that came before is answered even now, and whether it did shows only with its body.
@@ -35,8 +40,15 @@ pub(super) async fn take(
             Turn::First(claim) => Some(claim),
         },
     };
-    let digest = || work(&body, &mut intake, claim.as_mut(), parse);
-    let outcome = web.bodies.digest(body.len(), digest).await;
+    let digest = || work(&body, &mut intake, ack.level, claim.as_mut(), parse);
+    let worked = web.bodies.digest(body.len(), digest).await;
+    // What waits takes no memory that others need.
+    drop((body, intake));
+    let outcome = match worked {
+        Ok((answer, Some(receipt))) => ack.wait(receipt, answer, web).await,
+        Ok((answer, None)) => Ok(answer),
+        Err(refusal) => Err(refusal),
+    };
     Ok(Taken::now(outcome, claim))
 }
 
@@ -45,14 +57,15 @@ pub(super) async fn take(
 fn work(
     body: &[u8],
     intake: &mut Intake,
+    level: Option<Level>,
     claim: Option<&mut Claim>,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
-) -> Result<Answer, Refusal> {
+) -> Result<(Answer, Option<Receipt>), Refusal> {
     let answer = parse(body, intake)?;
     let is_kept = !intake.batch.is_empty() || answer.status < 300;
-    intake.submit();
+    let receipt = intake.submit_request(level).map_err(|_| Refusal::overloaded())?;
     if let Some(claim) = claim.filter(|_| is_kept) {
         claim.kept(&answer);
     }
-    Ok(answer)
+    Ok((answer, receipt))
 }

@@ -115,7 +115,7 @@ impl Rig {
     /// Lets the listener finish, and closes its sockets.
     pub(crate) async fn stop(&mut self) {
         let listener = self.listener.take().expect("a running listener");
-        timeout(PATIENCE, listener.stop()).await.expect("an end");
+        timeout(PATIENCE, listener.end()).await.expect("an end");
         self.sockets = Sockets::new();
     }
 

@@ -2,10 +2,11 @@
 //!
 //! The [line](super::super::line) says what there is to do; it is done here in transactions of as
 //! much as has come together, and its outcome told back. When the disk takes nothing, it is tried
-//! again after a second. What is damaged is set aside or given up, counted as `spool_damaged`.
+//! again after a second. The file goes when nothing has been in it for a second: requests that
+//! wait for the disk would have a new one made each time. What is damaged is set aside or given up, counted as `spool_damaged`.
 
 use super::Queue;
-use crate::lane::line::{Line, Load, Record, Work};
+use crate::lane::line::{Line, Load, Record, SPOOL_DAMAGED, Work};
 use crate::lane::spool::{Error, Spool};
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +51,9 @@ impl Queue {
         self.change(Line::close);
         let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
         // A disk that hangs must not keep the process.
-        let _ = tokio::time::timeout(CLOSE_WITHIN, settled).await;
+        if tokio::time::timeout(CLOSE_WITHIN, settled).await.is_ok() {
+            self.tidy();
+        }
     }
 
     /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
@@ -115,15 +118,43 @@ impl Queue {
         let is_idle = next.is_empty();
         desk.busy = !is_idle;
         let off_disk = is_idle && line.is_off_disk();
+        let tidies = off_disk && !std::mem::replace(&mut desk.to_be_tidied, off_disk);
         drop(desk);
         self.note(&line);
         drop(line);
-        if off_disk && let Err(error) = spool.shrink() {
-            tracing::debug!(%error, "the spool stays as large as it is");
-        }
         drop(place);
+        if tidies {
+            self.tidy_later();
+        }
         self.changes.send_modify(|version| *version = version.wrapping_add(1));
         next
+    }
+
+    fn tidy_later(&self) {
+        let Ok(runtime) = Handle::try_current() else { return self.tidy() };
+        let me = Weak::clone(&self.me);
+        runtime.spawn(async move {
+            tokio::time::sleep(REST).await;
+            if let Some(me) = me.upgrade() {
+                // It ends by itself, and nobody waits for it.
+                drop(tokio::task::spawn_blocking(move || me.tidy()));
+            }
+        });
+    }
+
+    /// Gives the disk back, if nothing is on it.
+    fn tidy(&self) {
+        let mut place = self.spool();
+        let Some(spool) = place.as_mut() else { return };
+        let line = self.line();
+        let mut desk = self.desk();
+        desk.to_be_tidied = false;
+        // Who comes while the file goes waits for its place, and makes a new one.
+        let is_empty = !desk.busy && line.holds_no_disk();
+        drop((line, desk));
+        if is_empty && let Err(error) = spool.shrink() {
+            tracing::debug!(%error, "the spool stays as large as it is");
+        }
     }
 
     /// Goes on with a new file, after the old one was set aside or could not even be.
@@ -139,7 +170,7 @@ impl Queue {
     }
 
     fn set_aside(&self, spool: &mut Spool, error: &Error) -> Result<(), Error> {
-        self.book.noticed.add("spool_damaged", 1);
+        self.book.noticed.add(SPOOL_DAMAGED, 1);
         let file = spool.file().display().to_string();
         match spool.set_aside() {
             Ok(aside) => {
@@ -156,7 +187,7 @@ impl Queue {
 
     fn damaged(&self, points: u64) {
         if points > 0 {
-            self.book.dropped.add("spool_damaged", points);
+            self.book.dropped.add(SPOOL_DAMAGED, points);
             tracing::error!(points, "the spool has lost points that it should hold");
         }
     }
