@@ -58,7 +58,7 @@ async fn a_listener_says_when_and_a_request_may_say_otherwise() {
     assert!(text.contains("1 points are not delivered yet") && text.contains("Idempotency-Key"));
     for (query, status) in [
         ("?ack=queued", 204),
-        ("?ack=accepted", 204),
+        ("?ack=accepted&timeout=5", 204),
         ("?ack=delivered&timeout=50ms", 504),
         ("?ack=sooner", 400),
         ("?ack", 400),

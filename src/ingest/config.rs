@@ -65,7 +65,7 @@ pub struct Limits {
     pub idle: Option<Span>,
     /// How long request headers may take.
     pub header: Span,
-    /// How long a request's body may take.
+    /// How long a request's body may take, and an answer that waits for its points.
     pub request: Span,
     /// Tags on one point.
     pub tags: u32,

@@ -5,7 +5,8 @@
 //! unless the point has a time of its own; whatever else comes is copied and sent to the
 //! shaper when the front is closed. Counts `handed`, and as dropped `inbox_full` (the shaper
 //! is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
-//! `unrepresentable` (a negative timing in layout `statsd`).
+//! `unrepresentable` (a negative timing in layout `statsd`), and tells who waits of each. Who
+//! waits, and what was promised, goes on with the points.
 
 use super::Handle;
 use super::Terms;

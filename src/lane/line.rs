@@ -4,8 +4,8 @@
 //! count. A slot is *stored* once its payload is on disk; its body may then leave memory and be
 //! fetched again. Memory alone is used only while nothing is stored: when it overflows, or when
 //! the gateway stops, the line *spills*, and from then on all of it goes to disk until the disk
-//! part is empty again. What there is to do on disk is told as [`Work`], done elsewhere, and its
-//! outcome told back.
+//! part is empty again. It spills as well for a payload that a request wants on disk. What there is
+//! to do on disk is told as [`Work`], done elsewhere, and its outcome told back.
 
 use super::WhenFull;
 use super::effort::Effort;

@@ -43,7 +43,8 @@ impl Ack {
             None => web.config.ack,
         };
         let (mut level, mut patience) = (level(asked), web.config.limits.request.0);
-        if !uri.path().starts_with(POINT) {
+        // Who waits for nothing may have his own parameter of that name.
+        if level.is_some() && !uri.path().starts_with(POINT) {
             patience = timeout(text)?.map_or(patience, |asked| asked.min(patience));
         }
         if syncs(uri) {
