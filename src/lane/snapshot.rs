@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is remembered of a backend's windows.
 #[derive(Serialize)]
@@ -167,6 +167,8 @@ pub(super) struct Snapshot {
     path: PathBuf,
     /// Locked while it is written.
     writing: Mutex<()>,
+    /// The latest wish for a file.
+    order: Mutex<Arc<Order>>,
 }
 
 /// Whether whoever asked for a file still wants it. Once it was given up it never comes to be.
@@ -185,7 +187,20 @@ impl Snapshot {
     /// The file of a backend; nothing is read or made yet.
     pub(super) fn new(data_dir: &Path, name: &str) -> Self {
         let path = data_dir.join("windows").join(format!("{name}.snapshot"));
-        Self { path, writing: Mutex::default() }
+        Self { path, writing: Mutex::default(), order: Mutex::default() }
+    }
+
+    /// A new wish for a file, which takes all earlier ones back.
+    pub(super) fn order(&self) -> Arc<Order> {
+        let mut latest = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.give_up();
+        *latest = Arc::default();
+        Arc::clone(&latest)
+    }
+
+    /// Whether the disk is at work on an earlier one.
+    pub(super) fn is_busy(&self) -> bool {
+        self.writing.try_lock().is_err()
     }
 
     /// Where it is.
@@ -209,14 +224,15 @@ impl Snapshot {
         Ok(aside)
     }
 
-    /// Puts another one in its place, if it is still wanted when the disk has it.
-    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<()> {
+    /// Puts another one in its place. Answers whether it is there, which it is not if it was
+    /// given up before the disk had it.
+    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<bool> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = self.beside(".new");
         let written = self
             .write_beside(&fresh, bytes)
             .and_then(|()| order.place(|| fs::rename(&fresh, &self.path)));
-        if written.is_err() {
+        if !matches!(written, Ok(true)) {
             // What is left of it may fill the disk, and says nothing to anybody.
             let _ = fs::remove_file(&fresh);
         }
@@ -254,14 +270,14 @@ impl Order {
         *progress == Progress::InPlace
     }
 
-    fn place(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn place(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *progress == Progress::GivenUp {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Ok(false);
         }
         rename()?;
         *progress = Progress::InPlace;
-        Ok(())
+        Ok(true)
     }
 }
 
