@@ -2,7 +2,8 @@
 //!
 //! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of
 //! all before it. It is written beside, waits until the disk has it, and is then renamed, so that
-//! there is either the earlier one or this. It stays when it was read: should the process be
+//! there is either the earlier one or this. A stop makes the file beside, empty, before it writes
+//! rows: one that is found at a start says that these rows are not to be replaced. It stays when it was read: should the process be
 //! killed, the next one may take it up again, since the rows of a window only ever replace those
 //! of its part, and a part whose window has ended is no more looked at. A file that is damaged,
 //! or of another version, is set aside as `<name>.snapshot.damaged`, the latest such only.
@@ -96,6 +97,16 @@ impl Remembered {
         let stored: Stored<'_> = postcard::from_bytes(body).map_err(|_| Error::Damaged)?;
         let Stored { layout, edges, idle, parts } = stored;
         Ok(Self { layout, edges, idle: table(idle), parts: table(parts) })
+    }
+}
+
+impl Remembered {
+    /// Without what was written of an open window, if later rows of that are not known here.
+    pub(super) fn without_part(self, drop: bool) -> Self {
+        if !drop {
+            return self;
+        }
+        Self { edges: self.edges.without_part(), parts: Table::default(), ..self }
     }
 }
 
@@ -233,10 +244,23 @@ impl Snapshot {
             .write_beside(&fresh, bytes)
             .and_then(|()| order.place(|| fs::rename(&fresh, &self.path)));
         if !matches!(written, Ok(true)) {
-            // What is left of it may fill the disk, and says nothing to anybody.
-            let _ = fs::remove_file(&fresh);
+            // Gives the disk back, and goes on to say that this one is missing.
+            let _ = File::create(&fresh);
         }
         written
+    }
+
+    /// Says, for a later process, that rows are written of which no snapshot may come to know.
+    pub(super) fn announce(&self) -> io::Result<()> {
+        if let Some(dir) = self.path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        File::create(self.beside(".new")).map(drop)
+    }
+
+    /// Whether one was announced, or begun, and never came; asked once.
+    pub(super) fn is_missing(&self) -> bool {
+        fs::remove_file(self.beside(".new")).is_ok()
     }
 
     fn write_beside(&self, fresh: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -248,7 +272,7 @@ impl Snapshot {
         file.sync_all()
     }
 
-    /// Empties it, which a full disk allows: nobody is to go on from what it holds.
+    /// Empties it: nobody is to go on from what it holds.
     pub(super) fn spoil(&self) -> io::Result<()> {
         OpenOptions::new().write(true).truncate(true).open(&self.path).map(drop)
     }

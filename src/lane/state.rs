@@ -84,9 +84,16 @@ impl State {
             return;
         }
         let snapshot = self.snapshot.get_or_init(|| Snapshot::new(data_dir, &settings.name));
+        let missing = snapshot.is_missing();
+        if missing {
+            let backend = &settings.name;
+            self.windows.shun(now, settings.flush);
+            self.book.noticed.add("snapshot_damaged", 1);
+            tracing::warn!(%backend, "the last snapshot of the windows was not finished; the open one begins anew");
+        }
         match snapshot.read() {
             Ok(None) => {}
-            Ok(Some(memory)) => self.take_up(memory, settings, now),
+            Ok(Some(memory)) => self.take_up(memory.without_part(missing), settings, now),
             Err(error) => self.set_aside(snapshot, &error, settings, now),
         }
     }
@@ -163,6 +170,21 @@ impl State {
         let _ = self.snapshot.get().map(Snapshot::spoil);
     }
 
+    /// Says that a snapshot is to come which knows of the rows that are written now. Answers
+    /// whether a later process will learn that.
+    pub(super) async fn announce(self: &Arc<Self>, settings: &Settings) -> bool {
+        let state = Arc::clone(self);
+        let announced =
+            tokio::task::spawn_blocking(move || state.snapshot.get().map(Snapshot::announce));
+        match timeout(ANNOUNCE_WITHIN, announced).await {
+            Ok(Ok(Some(Ok(())))) => return true,
+            Ok(Ok(Some(Err(error)))) => self.forgot(&settings.name, &error.to_string()),
+            Ok(_) => {}
+            Err(_) => self.forgot(&settings.name, "the disk hangs"),
+        }
+        false
+    }
+
     fn forgot(&self, backend: &str, problem: &str) {
         self.book.noticed.add("snapshot_failed", 1);
         if self.may_log("snapshot_failed") {
@@ -207,8 +229,10 @@ impl State {
     }
 }
 
-/// Far longer than a disk that works needs, far shorter than a stop's grace.
-const KEEP_WITHIN: Duration = Duration::from_secs(5);
+/// Nothing waits for it but the end, which has its own deadline; a disk that hangs is told of.
+const KEEP_WITHIN: Duration = Duration::from_secs(30);
+/// Far longer than a disk that works needs to make a file, far shorter than a stop's grace.
+const ANNOUNCE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A batch that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;
