@@ -48,12 +48,17 @@ impl Edges {
     /// Goes on, before it is aligned, where an earlier process stopped. Answers the stamp of the
     /// window that was written in part, if that window is still open.
     pub(super) fn resume(&mut self, earlier: Self, now: UnixNanos) -> Option<UnixNanos> {
-        *self = earlier;
+        *self = Self { shunned: self.shunned, ..earlier };
         self.part = self.part.filter(|(edge, _)| *edge > now.0);
         if self.is_far_ahead(now) {
             self.steps_back += 1;
         }
         self.part.map(|(_, stamp)| UnixNanos(stamp))
+    }
+
+    /// The same, with no window written in part.
+    pub(super) const fn without_part(self) -> Self {
+        Self { part: None, ..self }
     }
 
     /// Gives no row the stamp that the open window's end would give it: rows which are not to be

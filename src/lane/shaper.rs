@@ -160,22 +160,26 @@ impl Shaper {
         let now = self.clock.now();
         let part =
             settings.replaces.then(|| state.windows.part(now, &self.expire(), settings.layout));
-        let closed = match part.flatten() {
-            Some(mut part) => {
-                if !state.keep(&settings, Some(&part)).await && !part.ends_at(now) {
-                    state.spoil();
-                }
-                part
+        let Some(mut part) = part.flatten() else {
+            let end = state.windows.end(now, &self.expire());
+            self.write(end).await;
+            self.push();
+            if settings.aggregate {
+                state.keep(&settings, None).await;
             }
-            None => {
-                let end = state.windows.end(now, &self.expire());
-                if settings.aggregate {
-                    state.keep(&settings, None).await;
-                }
-                end
-            }
+            return;
         };
-        self.write(closed).await;
+        let announced = state.announce(&settings).await;
+        if !announced && !part.ends_at(now) {
+            state.spoil();
+        }
+        while self.write_some(&mut part) {
+            tokio::task::yield_now().await;
+        }
+        self.push();
+        if announced {
+            state.keep(&settings, Some(&part)).await;
+        }
     }
 
     /// A lane that was handed over has no windows any more, and looks up only now and then.

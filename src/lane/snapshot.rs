@@ -2,7 +2,8 @@
 //!
 //! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of
 //! all before it. It is written beside, waits until the disk has it, and is then renamed, so that
-//! there is either the earlier one or this. It stays when it was read: should the process be
+//! there is either the earlier one or this. A stop makes the file beside, empty, before it writes
+//! rows: one that is found at a start says that these rows are not to be replaced. It stays when it was read: should the process be
 //! killed, the next one may take it up again, since the rows of a window only ever replace those
 //! of its part, and a part whose window has ended is no more looked at. A file that is damaged,
 //! or of another version, is set aside as `<name>.snapshot.damaged`, the latest such only.
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is remembered of a backend's windows.
 #[derive(Serialize)]
@@ -99,6 +100,16 @@ impl Remembered {
     }
 }
 
+impl Remembered {
+    /// Without what was written of an open window, if later rows of that are not known here.
+    pub(super) fn without_part(self, drop: bool) -> Self {
+        if !drop {
+            return self;
+        }
+        Self { edges: self.edges.without_part(), parts: Table::default(), ..self }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Entry<'a, S> {
     name: &'a str,
@@ -167,6 +178,8 @@ pub(super) struct Snapshot {
     path: PathBuf,
     /// Locked while it is written.
     writing: Mutex<()>,
+    /// The latest wish for a file.
+    order: Mutex<Arc<Order>>,
 }
 
 /// Whether whoever asked for a file still wants it. Once it was given up it never comes to be.
@@ -185,7 +198,20 @@ impl Snapshot {
     /// The file of a backend; nothing is read or made yet.
     pub(super) fn new(data_dir: &Path, name: &str) -> Self {
         let path = data_dir.join("windows").join(format!("{name}.snapshot"));
-        Self { path, writing: Mutex::default() }
+        Self { path, writing: Mutex::default(), order: Mutex::default() }
+    }
+
+    /// A new wish for a file, which takes all earlier ones back.
+    pub(super) fn order(&self) -> Arc<Order> {
+        let mut latest = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.give_up();
+        *latest = Arc::default();
+        Arc::clone(&latest)
+    }
+
+    /// Whether the disk is at work on an earlier one.
+    pub(super) fn is_busy(&self) -> bool {
+        self.writing.try_lock().is_err()
     }
 
     /// Where it is.
@@ -209,18 +235,32 @@ impl Snapshot {
         Ok(aside)
     }
 
-    /// Puts another one in its place, if it is still wanted when the disk has it.
-    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<()> {
+    /// Puts another one in its place. Answers whether it is there, which it is not if it was
+    /// given up before the disk had it.
+    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<bool> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = self.beside(".new");
         let written = self
             .write_beside(&fresh, bytes)
             .and_then(|()| order.place(|| fs::rename(&fresh, &self.path)));
-        if written.is_err() {
-            // What is left of it may fill the disk, and says nothing to anybody.
-            let _ = fs::remove_file(&fresh);
+        if !matches!(written, Ok(true)) {
+            // Gives the disk back, and goes on to say that this one is missing.
+            let _ = File::create(&fresh);
         }
         written
+    }
+
+    /// Says, for a later process, that rows are written of which no snapshot may come to know.
+    pub(super) fn announce(&self) -> io::Result<()> {
+        if let Some(dir) = self.path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        File::create(self.beside(".new")).map(drop)
+    }
+
+    /// Whether one was announced, or begun, and never came; asked once.
+    pub(super) fn is_missing(&self) -> bool {
+        fs::remove_file(self.beside(".new")).is_ok()
     }
 
     fn write_beside(&self, fresh: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -232,7 +272,7 @@ impl Snapshot {
         file.sync_all()
     }
 
-    /// Empties it, which a full disk allows: nobody is to go on from what it holds.
+    /// Empties it: nobody is to go on from what it holds.
     pub(super) fn spoil(&self) -> io::Result<()> {
         OpenOptions::new().write(true).truncate(true).open(&self.path).map(drop)
     }
@@ -254,14 +294,14 @@ impl Order {
         *progress == Progress::InPlace
     }
 
-    fn place(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn place(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *progress == Progress::GivenUp {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Ok(false);
         }
         rename()?;
         *progress = Progress::InPlace;
-        Ok(())
+        Ok(true)
     }
 }
 

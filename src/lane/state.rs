@@ -96,9 +96,16 @@ impl State {
             return;
         }
         let snapshot = self.snapshot.get_or_init(|| Snapshot::new(data_dir, &settings.name));
+        let missing = snapshot.is_missing();
+        if missing {
+            let backend = &settings.name;
+            self.windows.shun(now, settings.flush);
+            self.book.noticed.add("snapshot_damaged", 1);
+            tracing::warn!(%backend, "the last snapshot of the windows was not finished; the open one begins anew");
+        }
         match snapshot.read() {
             Ok(None) => {}
-            Ok(Some(memory)) => self.take_up(memory, settings, now),
+            Ok(Some(memory)) => self.take_up(memory.without_part(missing), settings, now),
             Err(error) => self.set_aside(snapshot, &error, settings, now),
         }
     }
@@ -125,18 +132,20 @@ impl State {
         }
     }
 
-    /// Remembers what outlives the windows, in case the process is killed. Waits for no disk.
+    /// Remembers what outlives the windows, in case the process is killed. Waits for no disk, and
+    /// does not queue up behind one that hangs.
     pub(super) fn remember(self: &Arc<Self>, settings: &Arc<Settings>) {
-        let (state, settings) = (Arc::clone(self), Arc::clone(settings));
+        let Some(snapshot) = self.snapshot.get().filter(|snapshot| !snapshot.is_busy()) else {
+            return;
+        };
+        if !self.windows.has_memory() && !snapshot.path().exists() {
+            return;
+        }
+        let (state, settings, order) = (Arc::clone(self), Arc::clone(settings), snapshot.order());
         tokio::task::spawn_blocking(move || {
-            let Some(snapshot) = state.snapshot.get() else { return };
-            let wanted = state.windows.has_memory() || snapshot.path().exists();
-            let Some(bytes) = state.windows.remembered(None, settings.layout) else { return };
-            if !wanted {
-                return;
-            }
-            if let Err(error) = snapshot.write(&bytes, &Order::default()) {
-                state.forgot(&settings.name, &error.to_string());
+            let bytes = state.windows.remembered(None, settings.layout);
+            if let Err(problem) = state.write(bytes, &order) {
+                state.forgot(&settings.name, &problem);
             }
         });
     }
@@ -144,33 +153,48 @@ impl State {
     /// Remembers the windows at their end, with the open one as far as it was written. Answers
     /// whether a later process will know; waits for the disk, but not for ever.
     pub(super) async fn keep(self: &Arc<Self>, settings: &Settings, part: Option<&Closed>) -> bool {
-        let Some(bytes) = self.windows.remembered(part, settings.layout) else { return false };
-        if self.snapshot.get().is_none() {
-            return false;
-        }
-        let (state, order) = (Arc::clone(self), Arc::new(Order::default()));
-        let placed = Arc::clone(&order);
-        let write = tokio::task::spawn_blocking(move || match state.snapshot.get() {
-            Some(snapshot) => snapshot.write(&bytes, &placed).map_err(|error| error.to_string()),
-            None => Ok(()),
-        });
+        let Some(order) = self.snapshot.get().map(Snapshot::order) else { return false };
+        let bytes = self.windows.remembered(part, settings.layout);
+        let (state, placed) = (Arc::clone(self), Arc::clone(&order));
+        let write = tokio::task::spawn_blocking(move || state.write(bytes, &placed));
         let written = match timeout(KEEP_WITHIN, write).await {
             Ok(Ok(written)) => written,
             Ok(Err(stopped)) => Err(stopped.to_string()),
-            Err(_) if order.give_up() => Ok(()),
+            Err(_) if order.give_up() => Ok(true),
             Err(_) => Err(format!("the disk has not taken it within {KEEP_WITHIN:?}")),
         };
         if let Err(problem) = &written {
             self.forgot(&settings.name, problem);
         }
-        self.live.store(written.is_err(), Relaxed);
-        written.is_ok()
+        let kept = written == Ok(true);
+        self.live.store(!kept, Relaxed);
+        kept
+    }
+
+    fn write(&self, bytes: Option<Vec<u8>>, order: &Order) -> Result<bool, String> {
+        let Some((snapshot, bytes)) = self.snapshot.get().zip(bytes) else { return Ok(false) };
+        snapshot.write(&bytes, order).map_err(|error| error.to_string())
     }
 
     /// Lets nobody go on from an earlier snapshot, whose window has rows with more in them now.
     pub(super) fn spoil(&self) {
         // A file that is not there does no harm; of one that cannot be emptied the log has told.
         let _ = self.snapshot.get().map(Snapshot::spoil);
+    }
+
+    /// Says that a snapshot is to come which knows of the rows that are written now. Answers
+    /// whether a later process will learn that.
+    pub(super) async fn announce(self: &Arc<Self>, settings: &Settings) -> bool {
+        let state = Arc::clone(self);
+        let announced =
+            tokio::task::spawn_blocking(move || state.snapshot.get().map(Snapshot::announce));
+        match timeout(ANNOUNCE_WITHIN, announced).await {
+            Ok(Ok(Some(Ok(())))) => return true,
+            Ok(Ok(Some(Err(error)))) => self.forgot(&settings.name, &error.to_string()),
+            Ok(_) => {}
+            Err(_) => self.forgot(&settings.name, "the disk hangs"),
+        }
+        false
     }
 
     fn forgot(&self, backend: &str, problem: &str) {
@@ -217,8 +241,10 @@ impl State {
     }
 }
 
-/// Far longer than a disk that works needs, far shorter than a stop's grace.
-const KEEP_WITHIN: Duration = Duration::from_secs(3);
+/// Nothing waits for it but the end, which has its own deadline; a disk that hangs is told of.
+const KEEP_WITHIN: Duration = Duration::from_secs(30);
+/// Far longer than a disk that works needs to make a file, far shorter than a stop's grace.
+const ANNOUNCE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A batch that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;

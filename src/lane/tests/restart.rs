@@ -350,6 +350,33 @@ async fn a_second_stop_that_cannot_be_remembered_overwrites_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_that_was_cut_short_overwrites_nothing_and_keeps_gauges() {
+    let host = Host::new();
+    for delta in [1.0, 2.0] {
+        let run = host.start("influxdb", "");
+        run.count("c", delta);
+        run.measure("g", Measure::GaugeShift(1.0));
+        run.stop().await;
+    }
+    fs::write(host.file().with_extension("snapshot.new"), "half of it").unwrap();
+    let run = host.start("influxdb", "");
+    assert_eq!(run.state.book.noticed.counts(), [("snapshot_damaged", 1)]);
+    run.count("c", 4.0);
+    run.measure("g", Measure::GaugeShift(1.0));
+    run.stop().await;
+    let expected = [
+        "c 1010000000000 count=3 rate=0.3",
+        "c 1010000000001 count=4 rate=0.4",
+        "g 1010000000000 value=2",
+        "g 1010000000001 value=3",
+    ];
+    assert_eq!(host.texts(), expected);
+    let run = host.start("influxdb", "");
+    assert_eq!(run.state.book.noticed.counts(), []);
+    run.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kill_costs_only_what_came_since() {
     let host = Host::new();
     let run = host.start("influxdb", "");
