@@ -59,7 +59,7 @@ pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use letters::{
-    DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letters_dir,
+    DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letter_names,
     letters_file, list_files,
 };
 pub use receipt::{Fate, Level, Loss, Receipt, Slip};

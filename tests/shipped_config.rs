@@ -95,6 +95,7 @@ fn lane_defaults() -> lane::Config {
         batch: Batch { points: Some(5000), bytes: Some(Size::mib(1)) },
         memory: Some(Size::mib(64)),
         spool: Some(lane::OnDisk::On(lane::SpoolConfig { max_size: Some(Size::mib(1024)) })),
+        dead_letters: Some(lane::OnDisk::On(lane::SpoolConfig { max_size: Some(Size::mib(64)) })),
         timeout: Some(Span::secs(10)),
         retry: Retry {
             first: Some(Span::millis(100)),

@@ -253,7 +253,7 @@ fn with_letters(letters: &[(&str, &'static str)]) -> Gateway {
         of.keep_at_most(Some(1 << 20));
         let body = "m value=1 7\nm value=\"\u{1b}[2J\" 8\n".into();
         let (words, waybill, born) = ("400 no".to_owned(), Waybill::default(), NOW);
-        of.put("influxdb", Refused { body, points: 2, reason, words, waybill, born });
+        of.put("influxdb", Refused { body, points: 2, among: 2, reason, words, waybill, born });
     }
     gateway
 }
@@ -284,7 +284,7 @@ async fn dead_letters_are_listed_page_by_page() {
     letter["refused"].take();
     let expected = json!({
         "id": null, "backend": "a", "kind": "influxdb", "reason": "rejected", "words": "400 no",
-        "refused": null, "born": "2023-11-14T22:13:20Z", "points": 2, "bytes": 29,
+        "refused": null, "born": "2023-11-14T22:13:20Z", "points": 2, "among": 2, "bytes": 29,
         "routes": [],
     });
     assert_eq!(letter, expected);

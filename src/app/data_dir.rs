@@ -6,7 +6,7 @@
 use crate::backend;
 use crate::config::Backend;
 use crate::ingest::keys_file;
-use crate::lane::{Settings, letters_dir, letters_file, spool_file};
+use crate::lane::{Settings, letter_names, letters_file, spool_file};
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
@@ -120,7 +120,7 @@ fn is_used(plan: &Plan) -> bool {
             || disk_size(name, backend) > 0
             || spool_file(&plan.data_dir, name).exists()
     };
-    plan.backends.iter().any(uses) || !names(&letters_dir(&plan.data_dir)).is_empty()
+    plan.backends.iter().any(uses) || !letter_names(&plan.data_dir).is_empty()
 }
 
 /// Says what an outage would find out: that the disk is smaller than the limits.
@@ -143,23 +143,22 @@ pub(super) fn warn_of_space(plan: &Plan) {
 
 /// Names the spools that no backend empties any more, and letters that only replay can.
 pub(super) fn name_orphans(plan: &Plan) {
-    let spools = orphans(&plan.data_dir.join("spool"), plan);
+    let spools = orphans(names(&plan.data_dir.join("spool")), plan);
     if !spools.is_empty() {
         info!(%spools, "spools of backends that are not configured any more are left alone");
     }
-    let backends = orphans(&letters_dir(&plan.data_dir), plan);
+    let backends = orphans(letter_names(&plan.data_dir), plan);
     if !backends.is_empty() {
         info!(%backends, "there are dead letters of backends that are not configured any more; they can be replayed and purged");
     }
 }
 
-fn orphans(dir: &Path, plan: &Plan) -> String {
-    let mut orphans = names(dir);
-    orphans.retain(|name| !plan.backends.contains_key(name));
-    orphans.join(", ")
+fn orphans(mut names: Vec<String>, plan: &Plan) -> String {
+    names.retain(|name| !plan.backends.contains_key(name));
+    names.join(", ")
 }
 
-/// The backends that have a file there, in order.
+/// The backends that have a spool there, in order.
 fn names(dir: &Path) -> Vec<String> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     let name =

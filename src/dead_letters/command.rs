@@ -159,11 +159,12 @@ fn listed(text: &str) -> Option<(String, u8)> {
 fn show(text: &str) -> Option<(String, u8)> {
     let (view, content): (View, Content) =
         (serde_json::from_str(text).ok()?, serde_json::from_str(text).ok()?);
-    let View { id, backend, kind, reason, words, refused, born, points, bytes, routes } = view;
+    let View { id, backend, kind, reason, words, refused, born, points, among, bytes, routes } =
+        view;
     let routes = if routes.is_empty() { "not known".to_owned() } else { routes.join(", ") };
     let mut out = format!(
         "letter   {id}\nbackend  {backend} ({kind})\nreason   {reason}\nwords    {}\n\
-         refused  {refused}\nborn     {born}\npoints   {points} refused, in {bytes} bytes\nroutes   {}\n",
+         refused  {refused}\nborn     {born}\npoints   {points} refused of {among}, in {bytes} bytes\nroutes   {}\n",
         escaped(&words),
         escaped(&routes),
     );

@@ -1,7 +1,8 @@
 //! Dead letters once more through the routing table, the one of now.
 //!
 //! A letter is replayed whole or not at all: when one of its points finds no route, or a record
-//! is no point, or a backend that would get it has no room, then it stays as it is. Letters leave
+//! is no point, or a backend that would get it has no room, then it stays as it is; and so does one
+//! of which it is not known what was refused, where a repeat would do harm. Letters leave
 //! their file only after all their points were handed to lanes; a kill in between has them
 //! replayed again. What is refused again becomes a new letter.
 
@@ -70,12 +71,20 @@ enum Stays {
 
 fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<(), Stays> {
     let because = |problem: String| Stays::Because(problem);
+    let heading = &letter.heading;
+    if heading.points < heading.among && !REPEATABLE.contains(&&*heading.kind) {
+        let (points, among) = (heading.points, heading.among);
+        let problem = format!(
+            "{points} of its {among} points were refused, and which is not known; the others would be counted twice"
+        );
+        return Err(because(problem));
+    }
     let body = letter.body.as_ref().ok_or_else(|| because(DAMAGED.to_owned()))?;
-    let Decoded { points, lines } = decode(&letter.heading.kind, body).map_err(because)?;
-    let mut errand = Errand::new(table, &letter.heading.place.backend);
+    let Decoded { points, lines } = decode(&heading.kind, body).map_err(because)?;
+    let mut errand = Errand::new(table, &heading.place.backend);
     let mut unmatched = 0;
     for (point, line) in points.iter().zip(lines) {
-        let is_taken = errand.plan(&point, letter.heading.waybill.at(line));
+        let is_taken = errand.plan(&point, heading.waybill.at(line));
         unmatched += u64::from(!is_taken);
     }
     if unmatched > 0 {
@@ -125,6 +134,8 @@ async fn on_disk<T: Send + 'static>(
     done.map_err(|stopped| stopped.to_string())?
 }
 
+/// Kinds of backends that hold a point once, however often it comes.
+const REPEATABLE: [&str; 2] = ["influxdb", "store"];
 /// How many letters a kill may have replayed again.
 const CHUNK: usize = 32;
 /// How many letters that stay are told of one by one.
@@ -132,3 +143,40 @@ const PROBLEMS_MAX: usize = 10;
 /// A shaper waits for no backend, so it is never behind for long.
 const PATIENCE: Duration = Duration::from_secs(10);
 const GLANCE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::Books;
+    use crate::lane::Refused;
+    use crate::waybill::Waybill;
+    use protocols::UnixNanos;
+
+    /// A letter of that kind, of whose two points so many were refused.
+    async fn check(kind: &'static str, body: &str, points: u32, expected: (u64, u64, &str)) {
+        let dir = tempfile::tempdir().unwrap();
+        let books = Arc::new(Books::default());
+        let letters = DeadLetters::new(dir.path().to_owned(), Arc::clone(&books), Clock::System);
+        let of = letters.of("b");
+        of.keep_at_most(Some(1 << 20));
+        let (body, words, waybill) = (body.to_owned().into(), String::new(), Waybill::default());
+        let (reason, born) = ("rejected", UnixNanos(0));
+        of.put(kind, Refused { body, points, among: 2, reason, words, waybill, born });
+        let told = replay(&letters, &Tables::default(), Clock::System, Selection::default()).await;
+        let told = told.unwrap();
+        assert_eq!((told.replayed, told.unmatched, told.kept), (0, expected.0, expected.1));
+        assert!(told.problems[0].contains(expected.2), "{told:?}");
+        assert_eq!(books.backend("b").dead_letters.get(), expected.1, "it stays");
+    }
+
+    #[tokio::test]
+    async fn a_letter_that_stays_says_why() {
+        let rows = "m value=1 1\nm value=2 2\n";
+        check("influxdb", rows, 2, (2, 2, "no route takes 2")).await;
+        check("influxdb", rows, 1, (2, 1, "no route takes 2")).await;
+        check("influxdb", "m value=1 1\nm\n", 2, (0, 2, "line 2: ")).await;
+        let counters = "a:1|c\nb:1|c\n";
+        check("statsd", counters, 2, (2, 2, "no route takes 2")).await;
+        check("statsd", counters, 1, (0, 1, "1 of its 2 points were refused")).await;
+    }
+}

@@ -37,6 +37,8 @@ pub struct View {
     pub born: String,
     /// How many points were refused.
     pub points: u32,
+    /// How many the records tell.
+    pub among: u32,
     /// The size of the records.
     pub bytes: u64,
     /// The routes that handed its points over, as far as that is known.
@@ -84,6 +86,7 @@ impl From<Heading> for View {
             refused: when::show(heading.refused),
             born: when::show(heading.born),
             points: heading.points,
+            among: heading.among,
             bytes: heading.bytes,
             routes: heading.waybill.routes().iter().map(|route| route.to_string()).collect(),
         }

@@ -18,7 +18,7 @@ mod letter;
 mod office;
 
 pub use letter::{Heading, Letter, Place, Refused, Selection};
-pub use office::{DeadLetters, Page, Sum, list_files};
+pub use office::{DeadLetters, Page, Sum, list_files, names as letter_names};
 
 use crate::books::BackendBook;
 use crate::clock::Clock;
@@ -264,7 +264,7 @@ pub fn letters_file(data_dir: &Path, name: &str) -> std::path::PathBuf {
 }
 
 /// Where those of all backends are.
-pub fn letters_dir(data_dir: &Path) -> std::path::PathBuf {
+fn letters_dir(data_dir: &Path) -> std::path::PathBuf {
     data_dir.join("dead-letters")
 }
 

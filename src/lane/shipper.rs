@@ -272,12 +272,12 @@ struct Refusal {
 
 /// So many points of a payload, as a dead letter tells it.
 fn refused(payload: Payload, points: u32, Refusal { reason, words }: Refusal) -> Refused {
-    let Payload { body, points: records, born, waybill } = payload;
-    let words = match points < records {
-        true => format!("{points} of these {records} records: {words}"),
+    let Payload { body, points: among, born, waybill } = payload;
+    let words = match points < among {
+        true => format!("{points} of these {among} records: {words}"),
         false => words,
     };
-    Refused { body, points, reason, words, waybill, born }
+    Refused { body, points, among, reason, words, waybill, born }
 }
 
 /// Two payloads instead of one, cut at the line border nearest to the middle; none of a

@@ -138,8 +138,11 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::{Arc, Mutex};
 
+    /// Names of points, and what is then known of each.
+    type Told = Vec<(String, Option<Provenance>)>;
+
     #[derive(Clone, Default)]
-    struct Keep(Arc<Mutex<Vec<(String, Option<Provenance>)>>>);
+    struct Keep(Arc<Mutex<Told>>);
 
     impl Ship for Keep {
         fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {

@@ -210,6 +210,7 @@ fn heading(row: &Row<'_>, backend: &str) -> Result<Heading, rusqlite::Error> {
         refused: UnixNanos(row.get("refused")?),
         born: UnixNanos(row.get("born")?),
         points: row.get("points")?,
+        among: row.get("among")?,
         bytes: count_at(row, "bytes")?,
         // One of another version says nothing, which is what is then assumed.
         waybill: serde_json::from_str(&waybill).unwrap_or_default(),
@@ -218,16 +219,16 @@ fn heading(row: &Row<'_>, backend: &str) -> Result<Heading, rusqlite::Error> {
 
 fn insert(db: &Connection, draft: &Draft) -> Result<(), Error> {
     let mut insert = db.prepare_cached(
-        "INSERT INTO letters (id, refused, born, kind, reason, words, waybill, points, size,
-            checksum, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "INSERT INTO letters (id, refused, born, kind, reason, words, waybill, points, among, size,
+            checksum, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     let Draft { id, kind, refused_at, refused, waybill } = draft;
     let (size, sum, body) = (draft.size(), checksum(&refused.body), &refused.body[..]);
     let size = i64::try_from(size).unwrap_or(i64::MAX);
     let (reason, words, born) = (refused.reason, &refused.words, refused.born.0);
-    let (refused_at, points) = (refused_at.0, refused.points);
+    let (refused_at, points, among) = (refused_at.0, refused.points, refused.among);
     insert.execute(params![
-        id, refused_at, born, kind, reason, words, waybill, points, size, sum, body
+        id, refused_at, born, kind, reason, words, waybill, points, among, size, sum, body
     ])?;
     Ok(())
 }
@@ -268,7 +269,7 @@ fn params_of(which: &Selection, id: i64) -> impl rusqlite::Params + use<> {
 }
 
 const HEADING: &str =
-    "id, refused, born, kind, reason, words, waybill, points, length(body) AS bytes";
+    "id, refused, born, kind, reason, words, waybill, points, among, length(body) AS bytes";
 
 /// What a selection says; which backend's file it is was decided before.
 const WHICH: &str = "(?1 IS NULL OR reason = ?1) AND (?2 IS NULL OR refused < ?2)
@@ -288,6 +289,7 @@ static FORMAT: Format = Format {
         words TEXT NOT NULL,
         waybill TEXT NOT NULL,
         points INTEGER NOT NULL,
+        among INTEGER NOT NULL,
         size INTEGER NOT NULL,
         checksum INTEGER NOT NULL,
         body BLOB NOT NULL

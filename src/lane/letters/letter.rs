@@ -9,8 +9,10 @@ use protocols::UnixNanos;
 pub struct Refused {
     /// The records, in the backend's own bytes.
     pub body: Bytes,
-    /// How many of their points were refused; fewer than there are, when it did not say which.
+    /// How many of their points were refused.
     pub points: u32,
+    /// How many they tell: more, when the backend did not say which it refused.
+    pub among: u32,
     /// The metric label.
     pub reason: &'static str,
     /// The backend's own words.
@@ -47,6 +49,8 @@ pub struct Heading {
     pub born: UnixNanos,
     /// How many points were refused.
     pub points: u32,
+    /// How many the records tell; the others were delivered, and which is not known.
+    pub among: u32,
     /// The size of the records.
     pub bytes: u64,
     /// Where the records came from.

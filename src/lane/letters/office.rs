@@ -245,8 +245,8 @@ fn sentence(path: &Path, error: &file::Error) -> String {
     format!("the dead letters {}: {error}", path.display())
 }
 
-/// The backends that have a file, in order.
-fn names(data_dir: &Path) -> Vec<String> {
+/// The backends that have a file in a data directory, in order.
+pub fn names(data_dir: &Path) -> Vec<String> {
     let files = fs::read_dir(letters_dir(data_dir)).into_iter().flatten().flatten();
     let name =
         |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".db")?.to_owned());

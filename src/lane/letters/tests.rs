@@ -53,7 +53,7 @@ fn refused(reason: &'static str, points: u32) -> Refused {
     let body: String = (0..points).map(|n| format!("m v={n} 1\n")).collect();
     let words = format!("400 {reason}");
     let born = UnixNanos::from_secs(7);
-    Refused { body: body.into(), points, reason, words, waybill: waybill(), born }
+    Refused { body: body.into(), points, among: points, reason, words, waybill: waybill(), born }
 }
 
 fn waybill() -> Waybill {
