@@ -41,6 +41,8 @@ pub struct Letters {
     /// The last id that any backend's letter was given.
     ids: Arc<AtomicI64>,
     tray: Mutex<Tray>,
+    /// Whether there is a place for a file at all.
+    keeps: bool,
     /// Locked before the tray where both are. `None` keeps nothing.
     file: Mutex<Option<File>>,
     /// Told when nothing is left to write.
@@ -78,6 +80,7 @@ impl Letters {
             clock,
             ids,
             tray: Mutex::default(),
+            keeps: file.is_some(),
             file: Mutex::new(file),
             idle: watch::Sender::new(()),
             ill: AtomicBool::new(false),
@@ -87,7 +90,7 @@ impl Letters {
 
     /// Keeps so many bytes from now on, or none.
     pub fn keep_at_most(&self, max_size: Option<usize>) {
-        self.tray().max_size = max_size;
+        self.tray().max_size = max_size.filter(|_| self.keeps);
     }
 
     /// Counts a refusal of a backend of that kind, and keeps it if that can be. Never blocks.
