@@ -269,18 +269,27 @@ fn line_protocol(influx: &FakeHttp) -> Vec<(u64, f64)> {
     lines.iter().map(|line| point(line).unwrap_or_else(|| panic!("{line}"))).collect()
 }
 
-/// Gauges are not kept over a restart, which the README says.
+/// Gauges are kept over a restart; where their snapshot is gone, they start from zero.
 #[tokio::test]
-async fn gauge_restart_starts_from_zero() {
+async fn gauge_restart_goes_on_from_where_it_stood() {
+    for (forgets, expected) in [(false, 9), (true, -1)] {
+        gauge_restart(forgets, expected).await;
+    }
+}
+
+async fn gauge_restart(forgets: bool, expected: i64) {
     let mut gateway = Gateway::start(&to_screen(YEAR)).await;
     send(&gateway, &["conn:+10|g"]).await;
     gateway.terminate().await;
     assert_row(&rows(&gateway)["conn"], &json!({ "value": 10 }));
     let stopped = points(&gateway)[0]["time"].as_i64().unwrap();
+    if forgets {
+        std::fs::remove_dir_all(gateway.data_dir().join("windows")).unwrap();
+    }
     gateway.restart().await;
     send(&gateway, &["conn:-1|g"]).await;
     gateway.terminate().await;
-    assert_row(&rows(&gateway)["conn"], &json!({ "value": -1 }));
+    assert_row(&rows(&gateway)["conn"], &json!({ "value": expected }));
     assert!(points(&gateway)[0]["time"].as_i64().unwrap() > stopped);
 }
 

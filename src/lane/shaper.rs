@@ -161,8 +161,8 @@ impl Shaper {
         let part =
             settings.replaces.then(|| state.windows.part(now, &self.expire(), settings.layout));
         let Some(mut part) = part.flatten() else {
-            let end = state.windows.end(now, &self.expire());
-            self.write(end).await;
+            let mut end = state.windows.end(now, &self.expire());
+            self.write(&mut end).await;
             self.push();
             if settings.aggregate {
                 state.keep(&settings, None).await;
@@ -173,9 +173,7 @@ impl Shaper {
         if !announced && !part.ends_at(now) {
             state.spoil();
         }
-        while self.write_some(&mut part) {
-            tokio::task::yield_now().await;
-        }
+        self.write(&mut part).await;
         self.push();
         if announced {
             state.keep(&settings, Some(&part)).await;
@@ -194,8 +192,8 @@ impl Shaper {
         if self.handed_over.is_cancelled() {
             return;
         }
-        if let Some(closed) = self.state.windows.close(self.clock.now(), &self.expire()) {
-            self.write(closed).await;
+        if let Some(mut closed) = self.state.windows.close(self.clock.now(), &self.expire()) {
+            self.write(&mut closed).await;
             self.push();
             self.remember();
         }
@@ -214,9 +212,9 @@ impl Shaper {
         if self.settings.aggregate { self.settings.expire } else { AT_ONCE }
     }
 
-    async fn write(&mut self, mut closed: Closed) {
+    async fn write(&mut self, closed: &mut Closed) {
         self.take_on(closed.riders.clone());
-        while self.write_some(&mut closed) {
+        while self.write_some(closed) {
             tokio::task::yield_now().await;
         }
         self.take_on(Riders::default());

@@ -443,9 +443,7 @@ impl Closed {
         book.folded_rows.add(rows as u64);
         Some(rows)
     }
-}
 
-impl Closed {
     /// Makes the rows of a part those of a window that nobody goes on with, unless some of them
     /// take the place of earlier ones. Answers whether it did.
     pub(super) fn ends_at(&mut self, now: UnixNanos) -> bool {
