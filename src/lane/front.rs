@@ -11,11 +11,11 @@
 use super::Handle;
 use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
+use super::parcel::Parcel;
 use super::receipt::Hold;
 use super::reserve::Reservation;
 use super::riders::Riders;
 use super::series::{of_kind, series_hash};
-use super::shaper::Parcel;
 use super::table::Series;
 use super::windows::{Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};

@@ -8,9 +8,9 @@
 //! Commits survive the death of the process in any case. With `durability = "power"` each waits
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.
 
-use super::Durability;
-use super::line::{Load, Record};
+use super::slot::{Load, Record};
 use crate::database::{self, Database, Format, checksum};
+use crate::lane::Durability;
 use crate::waybill::Waybill;
 use protocols::UnixNanos;
 use rusqlite::{OptionalExtension, params};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// The file of one backend.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(in crate::lane) struct Spool {
     database: Database,
     kind: &'static str,
     durability: Durability,
@@ -26,7 +26,7 @@ pub(super) struct Spool {
 
 /// What can be wrong with it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::lane) enum Error {
     /// The file or the disk.
     #[error("{0}")]
     Database(#[from] database::Error),
@@ -55,7 +55,7 @@ pub fn file(data_dir: &Path, name: &str) -> PathBuf {
 
 impl Spool {
     /// The spool of a backend; nothing is read or made yet.
-    pub(super) fn new(
+    pub(in crate::lane) fn new(
         data_dir: &Path,
         name: &str,
         kind: &'static str,
@@ -88,7 +88,7 @@ impl Spool {
     }
 
     /// Where it is.
-    pub(super) fn file(&self) -> &Path {
+    pub(in crate::lane) fn file(&self) -> &Path {
         self.database.file()
     }
 
