@@ -28,8 +28,8 @@ use crate::books::ListenerBook;
 use crate::clock::{Clock, nanos};
 use claims::{Claims, Entered, Place};
 use desk::{Desk, Keep};
+use protocols::Answer;
 use protocols::UnixNanos;
-use protocols::json::Answer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,8 @@ pub(super) enum Claimed {
 }
 
 impl Keyring {
-    /// Claims a key for a request; while another request has it, waits for its answer until the deadline.
+    /// Claims a key for a request; while another request has it, waits for its answer until the
+    /// deadline.
     pub(super) async fn claim(
         &self,
         key: &str,
