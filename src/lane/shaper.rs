@@ -1,10 +1,10 @@
 //! One task a lane: batches and closed windows in, payloads out to the queue.
 //!
-//! Owns the encoder and the payload that is being filled, and the only flush timer there is.
-//! Never waits for the network. A payload is pushed when it is full (points or bytes), when
-//! its oldest point has waited long enough, at the end of each window, and a few milliseconds
-//! after somebody began to wait for it. Counts `dropped` by
-//! the encoder's reasons, `lost_parts`, `time_moved`, `name_collision`, and what windows folded.
+//! Owns the encoder and the payload that is being filled, and the only flush timer there is. Never
+//! waits for the network. A payload is pushed when it is full (points or bytes), when its oldest
+//! point has waited long enough, at the end of each window, and a few milliseconds after somebody
+//! began to wait for it. Counts `dropped` by the encoder's reasons, `lost_parts`, `time_moved`,
+//! `name_collision`, and what windows folded.
 
 mod open;
 

@@ -33,7 +33,7 @@ use crate::books::BackendBook;
 use carried::Carried;
 use edges::Edges;
 use idle::Idle;
-use protocols::{Kind, Measure, UnixNanos};
+use protocols::{Measure, UnixNanos};
 use roster::Roster;
 use snapshot::{Memory, Parts};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use crate::lane::ExpireAfter;
     use crate::units::Span;
-    use protocols::Tags;
+    use protocols::{Kind, Tags};
 
     const SECOND: i64 = 1_000_000_000;
 

@@ -1,9 +1,10 @@
 //! What happens on disk, on one blocking thread at a time.
 //!
-//! The [line](super::line) says what there is to do; it is done here in transactions of as
-//! much as has come together, and its outcome told back. When the disk takes nothing, it is tried
-//! again after a second. The file goes when nothing has been in it for a second: requests that
-//! wait for the disk would have a new one made each time. What is damaged is set aside or given up, counted as `spool_damaged`.
+//! The [line](super::line) says what there is to do; it is done here in transactions of as much as
+//! has come together, and its outcome told back. When the disk takes nothing, it is tried again
+//! after a second. The file goes when nothing has been in it for a second: requests that wait for
+//! the disk would have a new one made each time. What is damaged is set aside or given up, counted
+//! as `spool_damaged`.
 
 use super::Queue;
 use super::line::{Line, SPOOL_DAMAGED, Work};

@@ -1,9 +1,10 @@
 //! Payloads on disk: one SQLite file a backend, `<data_dir>/spool/<name>.db`.
 //!
-//! Knows nothing of order but what it is told, and of no limits; both are the [line's](super::line).
-//! The file is made when something is first stored, goes when nothing is, and holds the kind of its backend, and a
-//! checksum with each body. A file that SQLite cannot read is set aside as
-//! `<name>.db.damaged-N`; a body whose checksum is wrong is told as missing. Every method blocks.
+//! Knows nothing of order but what it is told, and of no limits; both are the
+//! [line's](super::line). The file is made when something is first stored, goes when nothing is,
+//! and holds the kind of its backend, and a checksum with each body. A file that SQLite cannot read
+//! is set aside as `<name>.db.damaged-N`; a body whose checksum is wrong is told as missing. Every
+//! method blocks.
 //!
 //! Commits survive the death of the process in any case. With `durability = "power"` each waits
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.

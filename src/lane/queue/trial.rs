@@ -211,7 +211,8 @@ impl Finding {
     }
 }
 
-/// A backend may fail by chance; so often in a row, with a delivery after each failure, it does not.
+/// A backend may fail by chance; so often in a row, with a delivery after each failure, it does
+/// not.
 const WITNESSES: u32 = 3;
 /// So many witnesses in vain say that one is to be made.
 const IN_VAIN: u32 = 2;

@@ -1,13 +1,13 @@
 //! What outlives the process of a backend's windows: `<data_dir>/windows/<name>.snapshot`.
 //!
-//! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of
-//! all before it. It is written beside, waits until the disk has it, and is then renamed, so that
-//! there is either the earlier one or this. A stop makes the file beside, empty, before it writes
-//! rows: one that is found at a start says that these rows are not to be replaced. It stays when it was read: should the process be
-//! killed, the next one may take it up again, since the rows of a window only ever replace those
-//! of its part, and a part whose window has ended is no more looked at. A file that is damaged,
-//! or of another version, is set aside as `<name>.snapshot.damaged`, the latest such only.
-//! Everything to do with the file blocks.
+//! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of all
+//! before it. It is written beside, waits until the disk has it, and is then renamed, so that there
+//! is either the earlier one or this. A stop makes the file beside, empty, before it writes rows:
+//! one that is found at a start says that these rows are not to be replaced. It stays when it was
+//! read: should the process be killed, the next one may take it up again, since the rows of a
+//! window only ever replace those of its part, and a part whose window has ended is no more looked
+//! at. A file that is damaged, or of another version, is set aside as `<name>.snapshot.damaged`,
+//! the latest such only. Everything to do with the file blocks.
 
 use super::Tally;
 use super::carried::{Carried, Part};

@@ -1,8 +1,8 @@
 //! What of a line the disk sees: what is to go there, to come from there, and to leave it.
 //!
 //! Nothing here waits or fails. [`Work`] tells what there is to do; whoever has done it says what
-//! became of it, by [`stored`](Line::stored), [`fetched`](Line::fetched), [`put_off`](Line::put_off)
-//! or [`forget_stored`](Line::forget_stored).
+//! became of it, by [`stored`](Line::stored), [`fetched`](Line::fetched),
+//! [`put_off`](Line::put_off) or [`forget_stored`](Line::forget_stored).
 
 use super::{Line, SPOOL_DAMAGED};
 use crate::lane::queue::slot::{Load, Record, Slot};
