@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Answer, FakeHttp, Gateway, Received, api_to_influxdb, eventually, numbers_in, post};
+use common::{
+    Answer, FakeHttp, Gateway, Received, V1, V2, api_to_influxdb, eventually, numbers_in, post,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -19,13 +21,13 @@ use tokio::time::{Instant, sleep};
 async fn be_retention_500() {
     let reason =
         r#"{"code":"internal error","message":"points beyond retention policy dropped=139"}"#;
-    check_poisoned(reason, Duration::from_secs(1)).await;
+    check_poisoned(reason, Duration::from_secs(1), V2).await;
 }
 
 /// The server says nothing: that others are taken tells what the trouble is.
 #[tokio::test]
 async fn be_retention_500_without_a_reason() {
-    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER).await;
+    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER, V1).await;
 }
 
 #[tokio::test]
@@ -41,7 +43,7 @@ async fn an_outage_of_500_gives_nothing_up_and_keeps_order() {
         well.load(Relaxed).then_some(()).ok_or("down")
     }))
     .await;
-    let gateway = Gateway::start(&api_to_influxdb(&server.url(), KEYS)).await;
+    let gateway = Gateway::start(&config(&server, V1)).await;
     for n in 0..40 {
         post(&gateway, (0..10).map(|m| point("m", 10 * n + m)).collect::<Vec<_>>()).await;
         sleep(Duration::from_millis(50)).await;
@@ -57,7 +59,7 @@ async fn an_outage_of_500_gives_nothing_up_and_keeps_order() {
 }
 
 /// Three points are too old for a server that then fails at the whole body, and others keep coming.
-async fn check_poisoned(reason: &'static str, patience: Duration) {
+async fn check_poisoned(reason: &'static str, patience: Duration, api: &str) {
     let taken = Taken::default();
     let server = FakeHttp::judging(
         taken.clone().judge(
@@ -67,7 +69,7 @@ async fn check_poisoned(reason: &'static str, patience: Duration) {
         ),
     )
     .await;
-    let gateway = Gateway::start(&api_to_influxdb(&server.url(), KEYS)).await;
+    let gateway = Gateway::start(&config(&server, api)).await;
     let name = |n| if [20, 21, 150].contains(&n) { "old" } else { "m" };
     post(&gateway, (0..200).map(|n| point(name(n), n)).collect::<Vec<_>>()).await;
     let mut sent = Vec::new();
@@ -135,6 +137,10 @@ impl Taken {
 
 fn point(name: &str, n: u64) -> Value {
     json!({"name": name, "time": 1_700_000_000 + n, "value": n})
+}
+
+fn config(server: &FakeHttp, api: &str) -> String {
+    api_to_influxdb(&server.url(), KEYS).replace(V1, api)
 }
 
 const KEYS: &str = "aggregate = false\nflush = '100ms'\n\

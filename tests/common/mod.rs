@@ -50,7 +50,7 @@ pub use metrics::Metrics;
 pub use network::{Neighbour, in_own_network};
 pub use numbered::{Traffic, numbered, numbers_at, numbers_in, post_numbers};
 pub use proxy::{Fault, Passage, Proxy};
-pub use sections::{API, STATSD, all_to, api_to_influxdb, influxdb, post};
+pub use sections::{API, STATSD, V1, V2, all_to, api_to_influxdb, influxdb, post};
 pub use sink::{TcpSink, UdpSink};
 pub use statsd_js::{StatsdJs, StatsdOptions};
 pub use tmpfs::Tmpfs;

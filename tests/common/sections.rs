@@ -11,9 +11,13 @@ pub const API: &str = "[admin]\nbind = '127.0.0.1:0'\n\
 /// The listener `statsd`, beside these.
 pub const STATSD: &str = "[listeners.statsd]\nprotocol = 'statsd'\nbind = ['udp://127.0.0.1:0']\n";
 
+/// What tells InfluxDB where to write: its first API and, in the place of that, the second.
+pub const V1: &str = "database = 'd'";
+pub const V2: &str = "api = 'v2'\norg = 'o'\nbucket = 'b'\ntoken = 't'";
+
 /// A backend that writes to the database `d` of the server at this address, and has these keys.
 pub fn influxdb(name: &str, url: &str, keys: &str) -> String {
-    format!("[backends.{name}]\nkind = 'influxdb'\nurl = '{url}'\ndatabase = 'd'\n{keys}\n")
+    format!("[backends.{name}]\nkind = 'influxdb'\nurl = '{url}'\n{V1}\n{keys}\n")
 }
 
 /// The route `all`, to each of these backends.
