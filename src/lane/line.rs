@@ -728,7 +728,7 @@ mod tests {
         (Entry { payload: payload(points), riders }, receipt)
     }
 
-    async fn is_kept(receipt: Receipt) -> bool {
+    async fn is_kept(mut receipt: Receipt) -> bool {
         receipt.by(std::future::ready(())).await == Fate::Kept
     }
 
