@@ -260,9 +260,11 @@ impl Running {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended, and its disk too knows of all that it delivered: whoever opens the spool
+    /// anew must not find that there. A successor sees to the disk that it has taken over.
     pub fn has_ended(&self) -> bool {
-        self.tasks.iter().all(JoinHandle::is_finished)
+        let is_at_rest = || self.handed_over.is_cancelled() || self.state.is_at_rest();
+        self.tasks.iter().all(JoinHandle::is_finished) && is_at_rest()
     }
 
     /// Waits until the disk has learnt of all that was delivered or refused, which it does a

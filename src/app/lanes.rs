@@ -67,7 +67,7 @@ impl Lanes {
         let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
-            Some((kind, _)) if book.under_way() > 0 => {
+            Some((kind, state)) if book.under_way() > 0 || !state.is_at_rest() => {
                 return Err(format!(
                     "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
                     settings.kind

@@ -42,7 +42,8 @@ pub async fn replay(
 ) -> Result<Replayed, String> {
     let mut told = Replayed::default();
     // Those of now: what is refused again meanwhile waits for the next time.
-    let places = on_disk(letters, move |letters| letters.places(&which)).await?;
+    let (places, unreadable) = on_disk(letters, move |letters| Ok(letters.places(&which))).await?;
+    told.problems.extend(unreadable);
     for places in places.chunks(CHUNK) {
         let read = places.to_vec();
         let read =

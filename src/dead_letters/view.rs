@@ -16,6 +16,9 @@ pub struct List {
     pub sum: Sum,
     /// What `after` has to be for the next page; `None` if this was the last.
     pub next: Option<i64>,
+    /// Which files could not be read, and why; their letters are missing here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// A letter without its records.
@@ -71,7 +74,7 @@ pub struct Content {
 impl From<Page> for List {
     fn from(page: Page) -> Self {
         let letters = page.headings.into_iter().map(View::from).collect();
-        Self { letters, sum: page.sum, next: page.next }
+        Self { letters, sum: page.sum, next: page.next, unreadable: page.unreadable }
     }
 }
 

@@ -505,6 +505,11 @@ impl Line {
         self.erase.is_empty() && (!self.closing || self.stored_points == self.points)
     }
 
+    /// Whether nothing that has left is still to leave the disk.
+    pub(super) fn is_erased(&self) -> bool {
+        self.erase.is_empty()
+    }
+
     /// Whether nothing is on disk, nor will be shortly.
     pub(super) fn is_off_disk(&self) -> bool {
         self.stored_cost == 0 && self.erase.is_empty() && !self.spilling

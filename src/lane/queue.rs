@@ -370,6 +370,19 @@ mod tests {
         numbers
     }
 
+    #[test]
+    fn a_queue_rests_when_the_disk_knows_what_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+        (0..20).for_each(|n| queue.push(numbered(n)));
+        work(&queue);
+        assert!(queue.book.spooled.get() > 0 && queue.is_at_rest());
+        claim(&queue).unwrap().commit();
+        assert!(!queue.is_at_rest(), "a new queue would find it there");
+        work(&queue);
+        assert!(queue.is_at_rest());
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Push(usize),

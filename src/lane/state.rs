@@ -89,6 +89,11 @@ impl State {
         self.queue.open(spool)
     }
 
+    /// Whether its spool knows of all that has left the queue.
+    pub fn is_at_rest(&self) -> bool {
+        self.queue.is_at_rest()
+    }
+
     /// Goes on with the windows that an earlier process, or an earlier lane that has ended, has
     /// left in its snapshot, and remembers them there from now on. Blocks.
     pub fn open_windows(&self, settings: &Settings, data_dir: &Path, now: UnixNanos) {

@@ -66,6 +66,13 @@ impl Queue {
         !desk.busy && (!desk.open || desk.no_writes || line.is_settled())
     }
 
+    /// Whether the disk knows of all that has left.
+    pub(in crate::lane) fn is_at_rest(&self) -> bool {
+        let line = self.line();
+        let desk = self.desk();
+        !desk.busy && line.is_erased()
+    }
+
     /// Sets somebody to work on disk, if there is something to do and nobody at it.
     pub(super) fn employ(&self, line: &mut Line) {
         let mut desk = self.desk();
