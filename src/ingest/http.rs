@@ -20,6 +20,7 @@ mod points;
 mod query;
 mod repeat;
 mod taking;
+mod waiting;
 
 use super::intake::Context;
 use super::stream::{Connection, Presence};

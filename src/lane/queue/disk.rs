@@ -46,16 +46,19 @@ impl Queue {
     }
 
     /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
-    /// takes no more.
+    /// takes no more, or gets no further.
     pub(in crate::lane) async fn close(&self) {
         let mut changes = self.changes();
         self.desk().no_writes = false;
         self.change(Line::close);
-        let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
-        // A disk that hangs must not keep the process.
-        if tokio::time::timeout(CLOSE_WITHIN, settled).await.is_ok() {
-            self.tidy();
+        while !self.is_settled() {
+            // A slow disk gets its time; one that hangs must not keep the process.
+            let step = tokio::time::timeout(STEP_WITHIN, changes.changed()).await;
+            if !matches!(step, Ok(Ok(()))) {
+                return;
+            }
         }
+        self.tidy();
     }
 
     /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
@@ -250,7 +253,7 @@ fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Load)]) -> Result<(
     })
 }
 
-/// How long a stop waits for the disk.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stop waits for the disk to get a transaction further, which is 4 MiB at the most.
+const STEP_WITHIN: Duration = Duration::from_secs(5);
 /// How long a disk that refuses is left alone.
 const REST: Duration = Duration::from_secs(1);

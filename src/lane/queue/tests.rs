@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use protocols::UnixNanos;
 use std::path::Path;
+use std::time::Duration;
 
 fn payload(points: u32) -> Payload {
     Payload::new("\n", points, UnixNanos(i64::from(points)))
@@ -286,6 +287,52 @@ fn a_damaged_record_costs_itself_alone() {
     assert_eq!(deliver(&queue, usize::MAX), [1, 3]);
     assert_eq!(queue.book.dropped.counts(), [("spool_damaged", 1)]);
     assert_eq!(queue.book.held(), 0);
+}
+
+/// Closes a queue whose disk is blocked for 20 seconds; answers how long that took and how many
+/// points are on disk. If it moves, it gets a step further every 4 seconds.
+async fn close_slowly(moves: bool) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
+    (1..=5).for_each(|n| queue.push(numbered(n)));
+    let disk = Arc::clone(&queue);
+    let (let_go, released) = tokio::sync::oneshot::channel::<()>();
+    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    let holder = std::thread::spawn(move || {
+        let _busy = disk.spool();
+        taken.send(()).unwrap();
+        // Its sender is dropped.
+        let _ = released.blocking_recv();
+    });
+    is_taken.await.unwrap();
+    let began = tokio::time::Instant::now();
+    let mut close = std::pin::pin!(queue.close());
+    for _ in 0..5 {
+        // The clock does not move by itself while something blocks.
+        let is_closed = tokio::select! {
+            biased;
+            () = close.as_mut() => true,
+            () = tokio::time::advance(Duration::from_secs(4)) => false,
+        };
+        if is_closed {
+            drop(let_go);
+            holder.join().unwrap();
+            return (began.elapsed().as_secs(), queue.book.spooled.get());
+        }
+        if moves {
+            queue.changes.send_modify(|version| *version += 1);
+        }
+    }
+    drop(let_go);
+    holder.join().unwrap();
+    close.await;
+    (began.elapsed().as_secs(), queue.book.spooled.get())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_a_disk_that_is_slow_but_not_for_one_that_hangs() {
+    assert_eq!(close_slowly(true).await, (20, 5));
+    assert_eq!(close_slowly(false).await, (8, 0), "5 seconds, in steps of 4");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn wanted(points: u32) -> (Entry, Receipt) {
     (Entry { payload: payload(points), riders }, receipt)
 }
 
-async fn is_kept(receipt: Receipt) -> bool {
+async fn is_kept(mut receipt: Receipt) -> bool {
     receipt.by(std::future::ready(())).await == Fate::Kept
 }
 
