@@ -208,8 +208,8 @@ impl Line {
         self.spilling |= disk.is_some() && (overflows || riders.want_disk());
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && !self.has_room(size) {
-            // When the disk is too slow, what is on it makes no room in memory.
-            let overtaken = self.cost + size <= self.room();
+            // When the disk is too slow, or is only read any more, what is on it makes no room in memory.
+            let overtaken = disk.is_none() || self.cost + size <= self.room();
             let Some(oldest) = self.unclaimed(overtaken) else { break };
             lost += self.drop_at(oldest, QUEUE_FULL);
         }
@@ -780,6 +780,19 @@ mod tests {
         assert_eq!(line.work(true, true).erase, [1, 2, 3, 4]);
         line.push(payload(5));
         assert!(line.work(true, true).is_empty());
+    }
+
+    /// As after a reload to `spool = false`: dropping what is on disk would free no memory.
+    #[test]
+    fn what_is_on_disk_makes_no_room_in_memory() {
+        let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+        (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+        let stored = line.work(true, true).store;
+        line.stored(stored.iter().map(|(record, _)| record.id));
+        let when_full = WhenFull::DropOldest;
+        line.limit(Limits { memory: MEMORY, disk: None, keeps: false, when_full });
+        let lost: u64 = (5..=9).map(|points| line.push(payload(points))).sum();
+        assert_eq!((points(&line), lost), (vec![1, 2, 3, 4, 7, 8, 9], 5 + 6));
     }
 
     #[test]
