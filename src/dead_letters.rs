@@ -63,7 +63,7 @@ impl Asked {
     pub fn deliberate(&self, now: UnixNanos) -> Result<Selection, String> {
         let which = self.selection(now)?;
         if which.is_everything() && !self.all {
-            return Err("say which: a backend, a reason, ids, a time, or all".to_owned());
+            return Err("say which, by --backend, --reason, --id or --before, or --all".to_owned());
         }
         Ok(which)
     }

@@ -144,6 +144,22 @@ async fn a_kill_after_a_replay_costs_nothing_that_was_replayed() {
     balanced(&gateway).await;
 }
 
+#[test]
+fn where_there_is_neither_a_gateway_nor_a_directory_it_is_said() {
+    let nowhere = tempfile::tempdir().unwrap().path().join("nowhere");
+    let ask = |task: &str| {
+        let to = ["dead-letters", "--admin", "127.0.0.1:1", "--data-dir"];
+        let output = pointsman(&[&to[..], &[nowhere.to_str().unwrap(), task]].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        text(&output.stderr)
+    };
+    let said = ask("list");
+    assert!(said.contains("nowhere`; are `--admin` and `--data-dir` right?"), "{said}");
+    let said = ask("replay");
+    assert!(said.contains("no gateway answers at 127.0.0.1:1"), "{said}");
+    assert!(said.contains("is it started, and is `--admin` right?"), "{said}");
+}
+
 #[tokio::test]
 async fn letters_are_purged_by_what_is_said_of_them() {
     let server = refusing().await;
@@ -267,7 +283,7 @@ async fn a_replay_needs_a_gateway() {
         let output = pointsman(&[&["dead-letters", "--admin", &gone], task].concat());
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let said = text(&output.stderr);
-        assert!(said.contains(&gone) && said.contains("needs the running gateway"), "{said}");
+        assert!(said.contains(&gone) && said.contains("needs a running gateway"), "{said}");
     }
 }
 

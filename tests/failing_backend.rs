@@ -19,13 +19,13 @@ use tokio::time::{Instant, sleep};
 async fn be_retention_500() {
     let reason =
         r#"{"code":"internal error","message":"points beyond retention policy dropped=139"}"#;
-    check_poisoned(reason, Duration::from_secs(1)).await;
+    check_poisoned(reason, Duration::from_secs(1), V2).await;
 }
 
 /// The server says nothing: that others are taken tells what the trouble is.
 #[tokio::test]
 async fn be_retention_500_without_a_reason() {
-    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER).await;
+    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER, V1).await;
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn an_outage_of_500_gives_nothing_up_and_keeps_order() {
         well.load(Relaxed).then_some(()).ok_or("down")
     }))
     .await;
-    let gateway = Gateway::start(&config(&server)).await;
+    let gateway = Gateway::start(&config(&server, V1)).await;
     for n in 0..40 {
         post(&gateway, (0..10).map(|m| point("m", 10 * n + m))).await;
         sleep(Duration::from_millis(50)).await;
@@ -56,7 +56,7 @@ async fn an_outage_of_500_gives_nothing_up_and_keeps_order() {
 }
 
 /// Three points are too old for a server that then fails at the whole body, and others keep coming.
-async fn check_poisoned(reason: &'static str, patience: Duration) {
+async fn check_poisoned(reason: &'static str, patience: Duration, api: &str) {
     let taken = Taken::default();
     let server = FakeHttp::judging(
         taken.clone().judge(
@@ -66,7 +66,7 @@ async fn check_poisoned(reason: &'static str, patience: Duration) {
         ),
     )
     .await;
-    let gateway = Gateway::start(&config(&server)).await;
+    let gateway = Gateway::start(&config(&server, api)).await;
     let name = |n| if [20, 21, 150].contains(&n) { "old" } else { "m" };
     post(&gateway, (0..200).map(|n| point(name(n), n))).await;
     let mut sent = Vec::new();
@@ -154,7 +154,7 @@ async fn book(gateway: &Gateway) -> Value {
     gateway.ledger().await["backends"]["influx"].clone()
 }
 
-fn config(server: &FakeHttp) -> String {
+fn config(server: &FakeHttp, api: &str) -> String {
     format!(
         r#"
         [admin]
@@ -165,7 +165,7 @@ fn config(server: &FakeHttp) -> String {
         [backends.influx]
         kind = "influxdb"
         url = "{}"
-        database = "d"
+        {api}
         aggregate = false
         flush = "100ms"
         retry = {{ first = "20ms", max = "200ms", suspect_after = "1s" }}
@@ -177,3 +177,7 @@ fn config(server: &FakeHttp) -> String {
 }
 
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
+
+/// The keys of each write API.
+const V1: &str = r#"database = "d""#;
+const V2: &str = "api = 'v2'\norg = 'o'\nbucket = 'b'\ntoken = 't'";

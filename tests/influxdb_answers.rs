@@ -122,20 +122,27 @@ async fn a_database_is_created_by_an_answer_without_end_and_refused_in_the_serve
     assert!(log.contains("create database `d`: 401 authorization failed"), "{log}");
 }
 
-/// The answer comes five times, then the server is well.
+/// The answer comes until somebody mends the server, and whoever asks is told of it meanwhile.
 async fn check_held(answer: Answer, words: &str) {
-    let server = FakeHttp::start(vec![answer; 5]).await;
+    let server = FakeHttp::start(vec![answer; 1000]).await;
     let keys = "retry = { first = \"50ms\", max = \"200ms\" }";
     let gateway = Gateway::start(&config(&server, keys)).await;
     let points: Vec<_> = (0..100).map(sixty_bytes).collect();
+    assert_eq!(health(&gateway).await, (Value::Null, 1.0), "nothing speaks against it");
     post(&gateway, &points).await;
+    eventually("it is asked again", async || server.received().len() >= 5).await;
+    let (ill, healthy) = health(&gateway).await;
+    assert!(ill.as_str().is_some_and(|ill| ill.contains(words)), "{ill}");
+    assert_eq!(healthy, 0.0);
 
+    server.heal();
     eventually("all are delivered", async || delivered(&gateway).await == 100).await;
+    assert_eq!(health(&gateway).await, (Value::Null, 1.0));
     let received = server.received();
-    assert_eq!(received.len(), 6);
     assert!(received.iter().all(|request| request.body == received[0].body), "nothing changed");
     let book = ledger(&gateway).await;
-    assert_eq!((&book["dropped"], &book["retries"]), (&json!({}), &json!(5)));
+    let retries = json!(received.len() - 1);
+    assert_eq!((&book["dropped"], &book["retries"]), (&json!({}), &retries));
     let log = gateway.log();
     let complaints = log.lines().filter(|line| line.contains("takes no points")).count();
     assert_eq!(complaints, 1, "it is said once:\n{log}");
@@ -143,8 +150,23 @@ async fn check_held(answer: Answer, words: &str) {
     assert_eq!(gateway.admin_get("/-/ready").await.status, 200);
 }
 
+/// Why the backend takes nothing, and what the metrics say.
+async fn health(gateway: &Gateway) -> (Value, f64) {
+    let ill = ledger(gateway).await["ill"].take();
+    (ill, gateway.metrics().await.sum("pointsman_backend_healthy", &[("backend", "influx")]))
+}
+
 #[tokio::test]
 async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
+    be_429("database = \"d\"").await;
+}
+
+#[tokio::test]
+async fn be_429_by_the_api_of_2x() {
+    be_429("api = \"v2\"\norg = \"o\"\nbucket = \"b\"\ntoken = \"t\"").await;
+}
+
+async fn be_429(api: &str) {
     let tired = FakeHttp::start([
         Answer::status(429).header("Retry-After", "2"),
         Answer::status(503),
@@ -155,7 +177,7 @@ async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
     let gateway = Gateway::start(&format!(
         "{}\n[backends.well]\nkind = \"influxdb\"\nurl = \"{}\"\ndatabase = \"d\"\n\
          [[routes]]\nname = \"copy\"\nto = [\"well\"]",
-        config(&tired, "retry = { max = \"5s\" }"),
+        config(&tired, "retry = { max = \"5s\" }").replace("database = \"d\"", api),
         well.url(),
     ))
     .await;
@@ -164,6 +186,8 @@ async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
     eventually("it is delivered in the end", async || delivered(&gateway).await == 1).await;
     let received = tired.received();
     assert_eq!(received.len(), 4);
+    let path = if api.contains("v2") { "/api/v2/write?" } else { "/write?" };
+    assert!(received.iter().all(|request| request.target.starts_with(path)));
     assert!(received.iter().all(|request| request.body == received[0].body));
     let waits: Vec<_> = received.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     assert!(waits[0] >= Duration::from_secs(2), "{waits:?}");

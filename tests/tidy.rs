@@ -28,7 +28,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store units waybill"),
-    ("lane", "backend books clock database log_limit origin units waybill"),
+    ("lane", "backend books clock database log_limit units waybill"),
     ("route", "books clock lane mistake origin pattern waybill"),
     ("net", "units"),
     ("ingest", "books clock database log_limit net origin route units"),

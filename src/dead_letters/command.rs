@@ -89,6 +89,11 @@ fn list(options: &Options, which: &Asked, limit: Option<usize>, after: Option<i6
     let query: Vec<_> = query.collect();
     let answer = ask(options, &format!("?{}", query.join("&")), None);
     let Answer::Nobody(why) = answer else { return told(options, &answer, listed) };
+    if !options.data_dir.is_dir() {
+        let dir = options.data_dir.display();
+        let problem = format!("{why}, and there is no data directory `{dir}`");
+        return Printout::failed(1, &format!("{problem}; are `--admin` and `--data-dir` right?"));
+    }
     let which = Selection {
         backend: which.backend.clone(),
         reason: which.reason.clone(),
@@ -108,7 +113,8 @@ fn told(options: &Options, answer: &Answer, show: fn(&str) -> Option<(String, u8
         Answer::Done(text) => text,
         Answer::Refused(problem, status) => return Printout::failed(*status, problem),
         Answer::Nobody(why) => {
-            return Printout::failed(1, &format!("{why}; this needs the running gateway"));
+            let hint = "this needs a running gateway: is it started, and is `--admin` right?";
+            return Printout::failed(1, &format!("{why}; {hint}"));
         }
     };
     match show(text) {

@@ -207,6 +207,7 @@ impl Shipper {
 
     /// Said once for each illness; of a backend that falls ill all the time, once a minute.
     fn fell_ill(&self, detail: &str) {
+        self.state.book.fell_ill(detail);
         let ill = &self.state.ill;
         if !ill.load(Relaxed) && self.state.may_log("ill") {
             ill.store(true, Relaxed);
@@ -216,6 +217,7 @@ impl Shipper {
     }
 
     fn recovered(&self) {
+        self.state.book.got_well();
         if self.state.ill.swap(false, Relaxed) {
             let backend = &self.settings.name;
             tracing::info!(%backend, "the backend takes points again");

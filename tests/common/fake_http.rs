@@ -145,6 +145,15 @@ impl FakeHttp {
         // The tasks of the one before end when the runtime comes to them, not as it is dropped.
         let free = async || TcpListener::bind(address).await.ok();
         let listener = eventually(&format!("{address} is free"), free).await;
+        FakeHttp::serve(listener, script, rule)
+    }
+
+    /// Takes every request that comes to a socket that is bound already.
+    pub fn on(listener: TcpListener) -> FakeHttp {
+        FakeHttp::serve(listener, VecDeque::new(), Box::new(|_| Answer::status(204)))
+    }
+
+    fn serve(listener: TcpListener, script: VecDeque<Answer>, rule: Rule) -> FakeHttp {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { script, rule, received: Vec::new() }));
         let mut task = JoinSet::new();
