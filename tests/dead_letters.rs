@@ -124,6 +124,23 @@ async fn a_replay_keeps_what_no_route_takes_and_spares_who_has_it() {
     balanced(&gateway).await;
 }
 
+/// A letter is safe on disk, and so have to be its points when it leaves.
+#[tokio::test]
+async fn a_kill_after_a_replay_costs_nothing_that_was_replayed() {
+    let server = refusing().await;
+    let mut gateway = Gateway::start(&config(&server.url(), "", "")).await;
+    post(&gateway, &json!([{ "name": "bad.a", "value": 1 }, { "name": "bad.b", "value": 2 }]))
+        .await;
+    eventually("they are refused", async || dead(&gateway).await == 2).await;
+    // Nobody is there, so the points can only wait.
+    gateway.reload(&config("http://127.0.0.1:1", "", "")).await.expect_success();
+    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 2 points, kept 0"));
+    gateway.kill9();
+    gateway.restart().await;
+    assert_eq!(book(&gateway).await["recovered"], 2);
+    balanced(&gateway).await;
+}
+
 #[test]
 fn where_there_is_neither_a_gateway_nor_a_directory_it_is_said() {
     let nowhere = tempfile::tempdir().unwrap().path().join("nowhere");

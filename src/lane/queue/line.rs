@@ -120,8 +120,9 @@ impl Line {
         self.spilling |= disk.is_some() && (overflows || riders.want_disk());
         let mut lost = 0;
         while when_full == WhenFull::DropOldest && !self.has_room(size) {
-            // When the disk is too slow, what is on it makes no room in memory.
-            let overtaken = self.cost + size <= self.room();
+            // When the disk is too slow, or is only read any more, what is on it makes no room in
+            // memory.
+            let overtaken = disk.is_none() || self.cost + size <= self.room();
             let Some(oldest) = self.unclaimed(overtaken) else { break };
             lost += self.drop_at(oldest, QUEUE_FULL);
         }

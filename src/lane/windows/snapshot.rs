@@ -222,11 +222,12 @@ impl Snapshot {
 
     /// What an earlier process has left, if it has.
     pub(in crate::lane) fn read(&self) -> Result<Option<Remembered>, Error> {
-        match fs::read(&self.path) {
-            Ok(bytes) => Remembered::from_bytes(&bytes).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
+        match fs::metadata(&self.path) {
+            Ok(file) if !file.is_file() || file.len() > BYTES_MAX => return Err(Error::Foreign),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            _ => {}
         }
+        Remembered::from_bytes(&fs::read(&self.path)?).map(Some)
     }
 
     /// Renames what cannot be read.
@@ -312,5 +313,29 @@ fn checksum(bytes: &[u8]) -> u32 {
     sum.sum()
 }
 
+/// Ten million series, each of a few hundred bytes. What is larger is not ours.
+const BYTES_MAX: u64 = 4 << 30;
 /// The last byte is the version, raised when anything in the file changes.
 const MAGIC: &[u8] = b"PMWIN\x01";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What lies there would be read for ever, or fill the memory.
+    #[test]
+    fn what_is_no_file_of_ours_is_not_even_read() {
+        let check = |lay: fn(&Path)| {
+            let dir = tempfile::tempdir().unwrap();
+            let snapshot = Snapshot::new(dir.path(), "b");
+            fs::create_dir(dir.path().join("windows")).unwrap();
+            lay(snapshot.path());
+            assert!(matches!(snapshot.read(), Err(Error::Foreign)));
+            snapshot.set_aside().unwrap();
+            assert!(matches!(snapshot.read(), Ok(None)));
+        };
+        check(|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap());
+        check(|path| fs::create_dir(path).unwrap());
+        check(|path| File::create(path).unwrap().set_len(BYTES_MAX + 1).unwrap());
+    }
+}

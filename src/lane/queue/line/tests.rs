@@ -160,6 +160,19 @@ fn memory_alone_is_used_again_when_the_disk_part_is_empty() {
     assert!(line.work(true, true).is_empty());
 }
 
+/// As after a reload to `spool = false`: dropping what is on disk would free no memory.
+#[test]
+fn what_is_on_disk_makes_no_room_in_memory() {
+    let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
+    (1..=4).for_each(|points| assert_eq!(line.push(payload(points)), 0));
+    let stored = line.work(true, true).store;
+    line.stored(stored.iter().map(|(record, _)| record.id));
+    let when_full = WhenFull::DropOldest;
+    line.limit(Limits { memory: MEMORY, disk: None, keeps: false, when_full });
+    let lost: u64 = (5..=9).map(|points| line.push(payload(points))).sum();
+    assert_eq!((points(&line), lost), (vec![1, 2, 3, 4, 7, 8, 9], 5 + 6));
+}
+
 #[test]
 fn a_disk_that_was_full_is_asked_again_before_anything_is_dropped() {
     let mut line = line(MEMORY, Some(usize::MAX), WhenFull::DropOldest);
