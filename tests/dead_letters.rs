@@ -137,7 +137,7 @@ async fn a_kill_after_a_replay_costs_nothing_that_was_replayed() {
     assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 2 points, kept 0"));
     gateway.kill9();
     gateway.restart().await;
-    assert_eq!(book(&gateway).await["recovered"], 2);
+    assert_eq!(gateway.book("influx").await["recovered"], 2);
     balanced(&gateway).await;
 }
 
