@@ -16,6 +16,7 @@ use super::answer::{Refusal, Web, Words, said};
 use crate::ingest::keys::Claim;
 use crate::route::{Fate, Receipt};
 use protocols::json::Answer;
+use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -34,7 +35,8 @@ type Outcome = Result<Answer, Refusal>;
 impl Waiting {
     /// Waits for as long as its sender does.
     pub(super) async fn once(mut self, web: &Web) -> Outcome {
-        let fate = self.ack.wait(&mut self.receipt, web).await;
+        // When its sender goes, this does.
+        let fate = self.ack.wait(&mut self.receipt, pending(), web).await;
         self.outcome(fate)
     }
 
@@ -52,8 +54,8 @@ impl Waiting {
         async move { told.await.unwrap_or(so_far) }
     }
 
-    async fn follow(mut self, mut claim: Claim, web: Web, tell: oneshot::Sender<Outcome>) {
-        let fate = self.ack.wait(&mut self.receipt, &web).await;
+    async fn follow(mut self, mut claim: Claim, web: Web, mut tell: oneshot::Sender<Outcome>) {
+        let fate = self.ack.wait(&mut self.receipt, tell.closed(), &web).await;
         let outcome = self.outcome(fate);
         claim.amend(said(&outcome, &web));
         let is_open = !self.receipt.is_resolved() && !web.hurry.is_cancelled();
