@@ -59,19 +59,13 @@ impl Ack {
         self.began + self.patience
     }
 
-    /// Waits for the points for as long as their sender does, who may be `gone` before.
-    pub(super) async fn wait(
-        &self,
-        receipt: &mut Receipt,
-        gone: impl Future<Output = ()>,
-        web: &Web,
-    ) -> Fate {
+    /// Waits for the points for as long as their sender does.
+    pub(super) async fn wait(&self, receipt: &mut Receipt, web: &Web) -> Fate {
         let pause = web.busy.pause();
         let up = async {
             tokio::select! {
                 () = sleep_until(self.deadline()) => {}
                 () = web.hurry.cancelled() => {}
-                () = gone => {}
             }
         };
         let fate = receipt.by(up).await;

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! What is remembered is what became of the points, so one with a key waits in a task of its own,
-//! which ends neither with its sender's patience nor with its connection. A repeated one meets a key
-//! that is at work until then. When the listener ends first, or when there are too many such keys,
+//! which ends neither with its sender's patience nor with its connection. (A connection whose sender
+//! has gone stays until it is answered, so up to then there is one such task for each.) A repeated
+//! one meets a key that is at work until its fate is known. When the listener ends first, or when there are too many such keys,
 //! the 504 is what is remembered: it says that nothing is known.
 
 use super::ack::Ack;
@@ -16,7 +17,6 @@ use super::answer::{Refusal, Web, Words, said};
 use crate::ingest::keys::Claim;
 use crate::route::{Fate, Receipt};
 use protocols::json::Answer;
-use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -35,8 +35,7 @@ type Outcome = Result<Answer, Refusal>;
 impl Waiting {
     /// Waits for as long as its sender does.
     pub(super) async fn once(mut self, web: &Web) -> Outcome {
-        // When its sender goes, this does.
-        let fate = self.ack.wait(&mut self.receipt, pending(), web).await;
+        let fate = self.ack.wait(&mut self.receipt, web).await;
         self.outcome(fate)
     }
 
@@ -54,8 +53,8 @@ impl Waiting {
         async move { told.await.unwrap_or(so_far) }
     }
 
-    async fn follow(mut self, mut claim: Claim, web: Web, mut tell: oneshot::Sender<Outcome>) {
-        let fate = self.ack.wait(&mut self.receipt, tell.closed(), &web).await;
+    async fn follow(mut self, mut claim: Claim, web: Web, tell: oneshot::Sender<Outcome>) {
+        let fate = self.ack.wait(&mut self.receipt, &web).await;
         let outcome = self.outcome(fate);
         claim.amend(said(&outcome, &web));
         let is_open = !self.receipt.is_resolved() && !web.hurry.is_cancelled();
