@@ -7,9 +7,9 @@
 //! | `delivered` | at every backend |
 //!
 //! The listener's `ack` holds unless the query has another one, higher or lower: whoever sends
-//! points knows what they are worth. `?timeout=2s` shortens the wait, which is `limits.request` from
-//! the request's head on. OpenTSDB's `?sync` is `delivered`, and `sync_timeout` is in milliseconds.
-//! On `/v1/point/<series>` the query is the point, and only `ack` is set aside.
+//! points knows what they are worth. `?timeout=2s` shortens the wait, which is `limits.request`
+//! from the request's head on. OpenTSDB's `?sync` is `delivered`, and `sync_timeout` is in
+//! milliseconds. On `/v1/point/<series>` the query is the point, and only `ack` is set aside.
 //!
 //! Counts as rejected `invalid_ack`, `invalid_timeout`, and requests that were answered with an
 //! error though their points were taken: `ack_timeout`, `ack_lost`, `ack_refused`.
@@ -20,7 +20,7 @@ use crate::ingest::Ack as Asked;
 use crate::route::{Fate, Level, Loss, Receipt};
 use crate::units::Span;
 use axum::http::Uri;
-use protocols::json::Answer;
+use protocols::Answer;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};

@@ -10,7 +10,7 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
-use protocols::json::{Answer, Refusals};
+use protocols::{Answer, Refusals};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;

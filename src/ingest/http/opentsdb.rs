@@ -15,7 +15,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use protocols::json::Answer;
+use protocols::Answer;
 use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body};
 use serde_json::{Map, Value, json};
 

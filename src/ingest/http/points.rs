@@ -14,7 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use axum::routing::put;
-use protocols::json::{self, Answer};
+use protocols::{Answer, json};
 
 pub(super) fn routes() -> Router<Web> {
     Router::new()

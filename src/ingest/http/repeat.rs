@@ -12,7 +12,7 @@ use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use protocols::json::Answer;
+use protocols::Answer;
 use ring::digest::{Context, SHA256};
 use tokio::time::Instant;
 

@@ -14,7 +14,7 @@ use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
 use axum::extract::Request;
-use protocols::json::Answer;
+use protocols::Answer;
 
 /// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
 /// over, and waits until the points have come as far as the request wants to know of; if they do

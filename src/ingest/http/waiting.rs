@@ -16,7 +16,7 @@ use super::ack::Ack;
 use super::answer::{Refusal, Web, Words, said};
 use crate::ingest::keys::Claim;
 use crate::route::{Fate, Receipt};
-use protocols::json::Answer;
+use protocols::Answer;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

@@ -1,13 +1,15 @@
 //! What happens on disk, on one blocking thread at a time.
 //!
-//! The [line](super::super::line) says what there is to do; it is done here in transactions of as
-//! much as has come together, and its outcome told back. When the disk takes nothing, it is tried
-//! again after a second. The file goes when nothing has been in it for a second: requests that
-//! wait for the disk would have a new one made each time. What is damaged is set aside or given up, counted as `spool_damaged`.
+//! The [line](super::line) says what there is to do; it is done here in transactions of as much as
+//! has come together, and its outcome told back. When the disk takes nothing, it is tried again
+//! after a second. The file goes when nothing has been in it for a second: requests that wait for
+//! the disk would have a new one made each time. What is damaged is set aside or given up, counted
+//! as `spool_damaged`.
 
 use super::Queue;
-use crate::lane::line::{Line, Load, Record, SPOOL_DAMAGED, Work};
-use crate::lane::spool::{Error, Spool};
+use super::line::{Line, SPOOL_DAMAGED, Work};
+use super::slot::{Load, Record};
+use super::spool::{Error, Spool};
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
