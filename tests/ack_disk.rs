@@ -44,7 +44,7 @@ fn with_a_full_file_system_no_answer_says_too_much() {
             let numbers = request * 100..(request + 1) * 100;
             let points: Vec<_> = numbers.clone().map(reading).collect();
             let reply = api
-                .post("/v1/points?ack=queued&timeout=2s", format!("[{}]", points.join(",")))
+                .post("/v1/points?ack=queued&timeout=500ms", format!("[{}]", points.join(",")))
                 .await;
             match reply.status {
                 204 => kept.extend(numbers),
