@@ -6,15 +6,17 @@
 //! and are waited for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::print_stderr)]
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::UdpSocket;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{Ended, Gateway, Influxd, assert_balanced, eventually};
+use common::{Ended, Gateway, Influxd, assert_balanced, eventually, eventually_within, size};
 use serde_json::Value;
 
 #[tokio::test]
@@ -189,6 +191,45 @@ async fn without_a_data_directory_a_gateway_starts_and_stops() {
         assert_eq!(rows.iter().map(|row| row.fields["count"]).sum::<f64>(), sum, "{rows:?}");
         gateway.restart().await;
     }
+}
+
+/// As many series as windows hold by default, when it is played at full length. Both stops write
+/// a row for each; the second one's, which hold the whole window, take the places of the first's.
+#[tokio::test]
+async fn no_series_of_many_is_lost_by_a_restart() {
+    let series = size(20_000, 1_000_000);
+    let config = config("kind = 'store'", "1h").replace("udp://", "tcp://");
+    let mut gateway = Gateway::start(&format!("grace = '5m'\n{config}")).await;
+    let end = window_end(HOUR);
+    for _ in 0..2 {
+        send_counters(&gateway, series).await;
+        let began = Instant::now();
+        stop(&mut gateway).await;
+        let stopped = began.elapsed();
+        let file = fs::metadata(gateway.data_dir().join("windows/b.snapshot")).unwrap();
+        let began = Instant::now();
+        gateway.restart().await;
+        let started = began.elapsed();
+        let mib = file.len() >> 20;
+        eprintln!(
+            "{series} series: stopped in {stopped:?}, snapshot of {mib} MiB, started in {started:?}"
+        );
+        assert_eq!(gateway.ledger().await["backends"]["b"]["noticed"], serde_json::json!({}));
+    }
+    if window_end(HOUR) == end {
+        let sums = "SELECT count(*), sum(json_extract(fields, '$.count')) FROM points";
+        let db = rusqlite::Connection::open(gateway.data_dir().join("store.db")).unwrap();
+        let found = db.query_row(sums, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(found, (series as i64, 2.0 * series as f64));
+    }
+}
+
+async fn send_counters(gateway: &Gateway, series: u64) {
+    let lines: String = (0..series).map(|n| format!("c{n}:1|c\n")).collect();
+    let mut client = TcpStream::connect(gateway.addr("statsd", "tcp")).unwrap();
+    client.write_all(lines.as_bytes()).unwrap();
+    let patience = Duration::from_secs(120);
+    eventually_within(patience, "all have come", async || windows(gateway).await >= series).await;
 }
 
 /// What a backend writes to.
