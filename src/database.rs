@@ -1,5 +1,5 @@
-//! What our SQLite files in the data directory have in common: how one is made and told from any other
-//! file, what is wrong with one that is damaged, and how it leaves.
+//! What our SQLite files in the data directory have in common: how one is made and told from any
+//! other file, what is wrong with one that is damaged, and how it leaves.
 //!
 //! A file is made when it is first written to. It is opened only by its owner, since what opens
 //! it may change it; the lock on the data directory sees to that. One that is taken away while it is

@@ -119,7 +119,8 @@ pub struct Shipper {
     client: reqwest::Client,
     request: Request,
     endpoints: Arc<Endpoints>,
-    /// By endpoint, the database still to be created; `None` once it is there or was never asked for.
+    /// By endpoint, the database still to be created; `None` once it is there or was never asked
+    /// for.
     create: Vec<Option<String>>,
 }
 

@@ -5,6 +5,8 @@
 //! status is 0 when what was asked for was done, 1 when letters stayed, when there is no such
 //! letter or nobody answers, 2 when the question makes no sense.
 
+pub use super::arguments::Arguments;
+
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
 use clap::ValueEnum;

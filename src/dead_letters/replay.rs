@@ -128,7 +128,7 @@ impl Replayed {
     async fn arrived(&mut self, under_way: Vec<(Heading, Receipt)>) -> Vec<Place> {
         let up = Instant::now() + ARRIVAL;
         let mut gone = Vec::new();
-        for (heading, receipt) in under_way {
+        for (heading, mut receipt) in under_way {
             match stays(&receipt.by(sleep_until(up)).await) {
                 None => gone.push(heading.place),
                 Some(reason) => self.keep(&heading, &reason),

@@ -62,7 +62,8 @@ pub struct Shown {
 /// What is in a letter.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// The records in the backend's own bytes, as far as they are UTF-8; `None` if they are damaged.
+    /// The records in the backend's own bytes, as far as they are UTF-8; `None` if they are
+    /// damaged.
     pub records: Option<String>,
     /// The records as points.
     pub decoded: Vec<Box<RawValue>>,

@@ -1,7 +1,8 @@
 //! An HTTP server that misbehaves on request, for faults that no real server can be asked for.
 //!
 //! It answers from a script, one [`Answer`] for each request in the order they arrive, and as its
-//! rule says, or with 204, when the script is at its end. It reads bodies of a known length only, and un-gzips them.
+//! rule says, or with 204, when the script is at its end. It reads bodies of a known length only,
+//! and un-gzips them.
 
 use std::collections::VecDeque;
 use std::io::Read;
