@@ -310,7 +310,7 @@ impl Shaper {
             return;
         }
         self.written = self.written.wrapping_add(self.open.body.len() - start);
-        let lines = lines(self.open.body.get(start..).unwrap_or_default());
+        let lines = self.encode.lines(self.open.body.get(start..).unwrap_or_default());
         self.watch_name(point.name);
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
@@ -421,9 +421,9 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    fn add_point(&mut self, lines: u32, source: Source<'_>, riders: &Riders) {
+    fn add_point(&mut self, lines: usize, source: Source<'_>, riders: &Riders) {
         self.points += 1;
-        self.draft.add(lines, source);
+        self.draft.add(u32::try_from(lines).unwrap_or(u32::MAX), source);
         self.book.open.add(1);
         if !std::mem::replace(&mut self.joined, true) {
             self.join(riders);
@@ -457,11 +457,6 @@ impl Drop for Open {
         self.book.dropped.add("shutdown", u64::from(self.points));
         self.riders.lose(self.points.into(), "shutdown", None);
     }
-}
-
-/// One a point in most formats; a line of statsd tells one value, so columns take several.
-fn lines(record: &[u8]) -> u32 {
-    u32::try_from(memchr::memchr_iter(b'\n', record).count()).unwrap_or(u32::MAX)
 }
 
 const AT_ONCE: Expire = {
