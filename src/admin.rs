@@ -19,13 +19,12 @@
 //!
 //! Everything else is 404 or 405, and every refusal is `{"error":{"code":…,"message":"…"}}`.
 //!
-//! **Who may ask.** There are no credentials: whoever reaches the address may read, may
-//! reload a configuration file that only the host's owner can change, and may replay and purge dead
-//! letters. By default that is the own
-//! host. A browser on it also carries out what foreign pages say, so a POST with an `Origin`
-//! header, which browsers always send and scripts never do, is refused. A page that rebinds its
-//! own DNS name to this address can therefore not reload either; it can read what this listener
-//! shows, and where that matters a proxy in front has to check the `Host`.
+//! **Who may ask.** There are no credentials: whoever reaches the address may read, may reload a
+//! configuration file that only the host's owner can change, and may replay and purge dead letters.
+//! By default that is the own host. A browser on it also carries out what foreign pages say, so a
+//! POST with an `Origin` header, which browsers always send and scripts never do, is refused. A
+//! page that rebinds its own DNS name to this address can therefore not reload either; it can read
+//! what this listener shows, and where that matters a proxy in front has to check the `Host`.
 
 pub mod answer;
 pub mod dead_letters;

@@ -115,7 +115,8 @@ pub trait Ship: Send {
     }
 }
 
-/// One backend's section: the keys of its kind. The keys that all share are [`crate::lane::Config`].
+/// One backend's section: the keys of its kind. The keys that all share are
+/// [`crate::lane::Config`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Config {
     /// `kind = "statsd"`.

@@ -164,6 +164,8 @@ pub struct BackendBook {
     pub oldest: Gauge,
     /// Series held by the windows.
     pub series: Gauge,
+    /// Why the last attempt at the backend has to be repeated, in its own words.
+    illness: Mutex<Option<String>>,
     endpoints: Mutex<BTreeMap<String, Weak<EndpointBook>>>,
 }
 
@@ -184,6 +186,22 @@ impl BackendBook {
             0 => 0.0,
             born => (now.0.saturating_sub(born) as f64 / 1e9).max(0.0),
         }
+    }
+
+    /// The last attempt at the backend has to be repeated.
+    pub fn fell_ill(&self, words: &str) {
+        let words = words.chars().take(ILLNESS_MAX).collect();
+        *self.illness.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+    }
+
+    /// The backend answers as one that is well.
+    pub fn got_well(&self) {
+        *self.illness.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Why it takes nothing; none while it is well, or was never asked.
+    pub fn illness(&self) -> Option<String> {
+        self.illness.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Points that are neither delivered nor dropped yet, nor dead letters.
@@ -275,6 +293,9 @@ fn all<T>(shelf: &Shelf<T>) -> Vec<(String, Arc<T>)> {
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Enough for a status and a sentence.
+const ILLNESS_MAX: usize = 400;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 
 use crate::clock::Clock;
 use crate::config::{self, Inputs};
-use crate::dead_letters::{Asked, command};
+use crate::dead_letters::command;
 use crate::plan::{Plan, Planned};
 use crate::{explain, log, query, run, send};
 use clap::{Args, Parser, Subcommand};
@@ -41,7 +41,7 @@ pub enum Command {
     /// Read the embedded store.
     Query(QueryArgs),
     /// Look at what backends have refused for good; replay or purge it.
-    DeadLetters(DeadLettersArgs),
+    DeadLetters(command::Arguments),
     /// Send a test point, or run a command, time it and send that.
     Send(SendArgs),
     /// Print the commented configuration that a bare start uses.
@@ -111,76 +111,6 @@ pub struct QueryArgs {
     /// How rows look
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: query::Format,
-}
-
-/// What to do with dead letters.
-#[derive(Clone, Debug, Args)]
-pub struct DeadLettersArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub task: DeadLettersTask,
-    /// The gateway's configuration, which says where its admin listener is
-    #[arg(long, short, value_name = "FILE", global = true)]
-    pub config: Vec<PathBuf>,
-    /// Where the dead letters are, for a list without a gateway
-    #[arg(long, value_name = "DIR", global = true)]
-    pub data_dir: Option<PathBuf>,
-    /// The gateway's admin listener, as host:port; by default what the configuration says
-    #[arg(long, value_name = "ADDR", global = true)]
-    pub admin: Option<String>,
-    /// How letters look
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", global = true)]
-    pub format: command::Format,
-}
-
-/// What can be done with dead letters.
-#[derive(Clone, Debug, Subcommand)]
-pub enum DeadLettersTask {
-    /// List them, the newest first; without a gateway, what lies in the data directory.
-    List {
-        /// Of this backend
-        #[arg(long, value_name = "NAME")]
-        backend: Option<String>,
-        /// Refused for this reason
-        #[arg(long, value_name = "REASON")]
-        reason: Option<String>,
-        /// How many
-        #[arg(long, value_name = "LETTERS")]
-        limit: Option<usize>,
-        /// Those before this one
-        #[arg(long, value_name = "ID")]
-        after: Option<i64>,
-    },
-    /// Show one with its records, and the points that they tell.
-    Show {
-        /// The letter's id
-        #[arg(value_name = "ID")]
-        id: i64,
-    },
-    /// Send them through the routing table of now; all, if nothing is said.
-    Replay(Which),
-    /// Drop them.
-    Purge(Which),
-}
-
-/// Which dead letters: those for which all holds that is said.
-#[derive(Clone, Debug, Args)]
-pub struct Which {
-    /// Of this backend
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<String>,
-    /// Refused for this reason
-    #[arg(long, value_name = "REASON")]
-    pub reason: Option<String>,
-    /// This one; may be said again
-    #[arg(long = "id", value_name = "ID")]
-    pub ids: Vec<i64>,
-    /// Refused before this: "1h" (ago), "2026-01-31T12:00:00Z"
-    #[arg(long, value_name = "TIME")]
-    pub before: Option<String>,
-    /// Every one
-    #[arg(long, conflicts_with_all = ["backend", "reason", "ids", "before"])]
-    pub all: bool,
 }
 
 /// What to send.
@@ -300,7 +230,7 @@ fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
 }
 
 /// What backends have refused.
-fn dead_letters(inputs: &Inputs, args: DeadLettersArgs) -> ExitCode {
+fn dead_letters(inputs: &Inputs, args: command::Arguments) -> ExitCode {
     let plan = match Plan::load(inputs) {
         Ok(planned) => planned.plan,
         Err(report) => return bad_configuration(&report),
@@ -315,26 +245,6 @@ fn dead_letters(inputs: &Inputs, args: DeadLettersArgs) -> ExitCode {
     complain(&answer.err);
     print(&answer.out);
     ExitCode::from(answer.status)
-}
-
-impl From<DeadLettersTask> for command::Task {
-    fn from(task: DeadLettersTask) -> Self {
-        match task {
-            DeadLettersTask::List { backend, reason, limit, after } => {
-                Self::List(Asked { backend, reason, ..Asked::default() }, limit, after)
-            }
-            DeadLettersTask::Show { id } => Self::Show(id),
-            DeadLettersTask::Replay(which) => Self::Replay(which.into()),
-            DeadLettersTask::Purge(which) => Self::Purge(which.into()),
-        }
-    }
-}
-
-impl From<Which> for Asked {
-    fn from(Which { backend, reason, ids, before, all }: Which) -> Self {
-        let ids = (!ids.is_empty()).then_some(ids);
-        Self { backend, reason, ids, before, all }
-    }
 }
 
 fn send(args: SendArgs) -> ExitCode {

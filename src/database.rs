@@ -1,11 +1,14 @@
-//! What our SQLite files in the data directory have in common: how one is made and told from any other
-//! file, what is wrong with one that is damaged, and how it leaves.
+//! What our SQLite files in the data directory have in common: how one is made and told from any
+//! other file, what is wrong with one that is damaged, and how it leaves.
 //!
 //! A file is made when it is first written to. It is opened only by its owner, since what opens
-//! it may change it; the lock on the data directory sees to that. Every method blocks.
+//! it may change it; the lock on the data directory sees to that. One that is taken away while it is
+//! in use is written anew from what is still open, since what was stored in it was promised to last.
+//! Every method blocks.
 
 use nix::sys::statvfs::statvfs;
 use rusqlite::Connection;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -16,8 +19,12 @@ pub(crate) struct Database {
     file: PathBuf,
     format: &'static Format,
     synchronous: &'static str,
-    db: Option<Connection>,
+    /// With what tells the file from any other that may come to lie in its place.
+    db: Option<(Connection, Option<Identity>)>,
 }
+
+/// The device and the number of a file.
+type Identity = (u64, u64);
 
 /// What makes a file one of its sort.
 #[derive(Debug)]
@@ -94,11 +101,37 @@ impl Database {
 
     /// The connection; the file is made if it is not there.
     pub(crate) fn open(&mut self) -> Result<&mut Connection, Error> {
+        if self.db.is_some() && !self.is_in_place() {
+            self.put_back()?;
+        }
         let db = match self.db.take() {
-            Some(db) => db,
+            Some((db, _)) => db,
             None => connect(&self.file, self.format, self.synchronous)?,
         };
-        Ok(self.db.insert(db))
+        let (db, _) = self.db.insert((db, identity(&self.file)));
+        Ok(db)
+    }
+
+    /// Whether the file that is open is the one that the next process would find.
+    fn is_in_place(&self) -> bool {
+        self.db.as_ref().is_some_and(|(_, opened)| *opened == identity(&self.file))
+    }
+
+    /// Writes a file that somebody took away anew. Another that lies in its place is set aside.
+    fn put_back(&mut self) -> Result<(), Error> {
+        let Some((db, _)) = &self.db else { return Ok(()) };
+        let copy = self.beside(".again");
+        make_dir_of(&copy)?;
+        remove_if_there(&copy)?;
+        db.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+        let file = self.file.display();
+        tracing::error!(%file, "the file was taken away while it was in use; what it held is written anew");
+        if self.file.exists() {
+            self.set_aside()?;
+        } else {
+            self.remove()?;
+        }
+        Ok(fs::rename(copy, &self.file)?)
     }
 
     /// Closes it until it is needed again, which moves the log of changes into the file.
@@ -125,10 +158,7 @@ impl Database {
         // to the next file.
         self.db = None;
         for part in ["-wal", "-shm", ""] {
-            match fs::remove_file(self.beside(part)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
+            remove_if_there(&self.beside(part))?;
         }
         Ok(())
     }
@@ -140,7 +170,9 @@ impl Database {
         let is_free = |n: &u32| !beside(&format!(".damaged-{n}")).exists();
         let n = (1..=u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let aside = beside(&format!(".damaged-{n}"));
-        fs::rename(&self.file, &aside)?;
+        if self.file.exists() {
+            fs::rename(&self.file, &aside)?;
+        }
         for log in ["-wal", "-shm"] {
             // SQLite would apply a log that was left behind to the new file.
             if beside(log).exists() {
@@ -158,9 +190,7 @@ impl Database {
 }
 
 fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection, Error> {
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir)?;
-    }
+    make_dir_of(file)?;
     let db = Connection::open(file)?;
     db.busy_timeout(BUSY)?;
     // First of all, since what follows would change a file that is not ours.
@@ -178,6 +208,21 @@ fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection
         ))?;
     }
     Ok(db)
+}
+
+fn identity(file: &Path) -> Option<Identity> {
+    fs::metadata(file).ok().map(|file| (file.dev(), file.ino()))
+}
+
+fn make_dir_of(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+fn remove_if_there(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// What makes a file that was just opened one of the present version; `None` if it is one.
@@ -212,3 +257,60 @@ const LOG_BYTES: u32 = 4 << 20;
 const RESERVE: u64 = 2 << 20;
 /// For whoever looks at the file with a shell.
 const BUSY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static FORMAT: Format = Format {
+        application_id: 7,
+        version: 1,
+        page: 4 << 10,
+        tables: "CREATE TABLE t (n INTEGER PRIMARY KEY) STRICT;",
+        upgrades: &[],
+    };
+
+    fn numbers(dir: &Path) -> Database {
+        Database::new(dir.join("inner/numbers.db"), &FORMAT, "NORMAL")
+    }
+
+    fn add(database: &mut Database, number: i64) {
+        database.open().unwrap().execute("INSERT INTO t VALUES (?1)", [number]).unwrap();
+    }
+
+    fn all(database: &mut Database) -> Vec<i64> {
+        let mut select = database.open().unwrap().prepare("SELECT n FROM t ORDER BY n").unwrap();
+        select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    }
+
+    /// What the next process finds when the file is treated so while it is in use.
+    fn check(treat: impl FnOnce(&Path, &Path)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut database = numbers(dir.path());
+        add(&mut database, 1);
+        let file = database.file().to_owned();
+        treat(dir.path(), &file);
+        add(&mut database, 2);
+        assert_eq!(all(&mut database), [1, 2]);
+        // As after a kill: nobody closes it.
+        std::mem::forget(database);
+        assert_eq!(all(&mut numbers(dir.path())), [1, 2]);
+    }
+
+    #[test]
+    fn a_file_that_is_taken_away_is_written_anew() {
+        check(|_, file| fs::remove_file(file).unwrap());
+        check(|dir, _| fs::remove_dir_all(dir.join("inner")).unwrap());
+        check(|dir, file| fs::rename(file, dir.join("elsewhere")).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_lies_in_the_place_of_ours_is_set_aside() {
+        check(|dir, file| {
+            let mut other = numbers(&dir.join("other"));
+            add(&mut other, 9);
+            other.close();
+            fs::rename(other.file(), file).unwrap();
+        });
+    }
+}

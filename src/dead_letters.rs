@@ -1,10 +1,11 @@
 //! What people do with dead letters: look at them, replay them, purge them.
 //!
 //! The letters themselves are kept by [`lane`](crate::lane). Here records become points again
-//! ([`decode`]), points go through the routing table of now ([`replay`]), letters get the shape that
-//! answers and the command show ([`view`]), and a command asks a running gateway for all of it
+//! ([`decode`]), points go through the routing table of now ([`replay`]), letters get the shape
+//! that answers and the command show ([`view`]), and a command asks a running gateway for all of it
 //! ([`command`]).
 
+mod arguments;
 pub mod command;
 pub mod decode;
 pub mod replay;
@@ -63,7 +64,7 @@ impl Asked {
     pub fn deliberate(&self, now: UnixNanos) -> Result<Selection, String> {
         let which = self.selection(now)?;
         if which.is_everything() && !self.all {
-            return Err("say which: a backend, a reason, ids, a time, or all".to_owned());
+            return Err("say which, by --backend, --reason, --id or --before, or --all".to_owned());
         }
         Ok(which)
     }

@@ -13,69 +13,66 @@
 //! [`State`] of the backend's *name*. A lane that is spawned on a state takes windows and queue
 //! over from the one before.
 //!
-//! Modules in reading order: [`config`], [`settings`], [`state`] and [`series`]; taking in,
-//! [`front`], [`names`], [`windows`], [`table`], [`roster`], [`aggregate`]; outliving a process,
-//! [`carried`], [`snapshot`]; giving out, [`edges`], [`layout`], [`timers`], [`shaper`],
-//! [`distinct`]; delivering, [`queue`] with its [`line`] and [`spool`], [`shipper`], [`trial`],
-//! [`effort`], [`retry`], and what comes back from there, [`letters`]; telling senders, [`terms`],
-//! [`reserve`], [`receipt`], [`riders`].
+//! Modules in reading order, each with what is its own alone in the folder beside it:
+//!
+//! - what is configured, and what lasts: [`config`], [`settings`], [`state`];
+//! - taking in: [`front`], [`series`], [`table`], [`aggregate`], and the [`windows`] with what of
+//!   them outlives a process; past them, a [`parcel`];
+//! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`], [`names`];
+//! - delivering: the [`queue`] with its line, its spool and its trials, [`shipper`], [`retry`], and
+//!   what comes back from there, [`letters`];
+//! - telling senders: [`terms`], [`reserve`], [`receipt`], [`riders`].
 
 mod aggregate;
-mod carried;
 mod config;
 mod distinct;
-mod edges;
-mod effort;
 mod front;
 mod layout;
 mod letters;
-mod line;
 mod names;
+mod parcel;
 mod queue;
 mod receipt;
 mod reserve;
 mod retry;
 mod riders;
-mod roster;
 mod series;
 mod settings;
 mod shaper;
 mod shipper;
-mod snapshot;
-mod spool;
 mod state;
 mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
-mod trial;
 mod windows;
 
 pub use config::{
     Batch, Config, Durability, Expire, ExpireAfter, Layout, OnDisk, Retry, SpoolConfig, WhenFull,
 };
-pub use edges::window_end;
 pub use front::Front;
 pub use layout::{folds, rows_of};
 pub use letters::{
     DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letter_names,
     letters_file, list_files,
 };
+pub use queue::spool_file;
 pub use receipt::{Fate, Level, Loss, Receipt, Slip};
 pub use reserve::{Full, Reservation};
 pub use series::series_hash;
 pub use settings::Settings;
-pub use spool::file as spool_file;
 pub use state::State;
 pub use terms::Terms;
+pub use windows::window_end;
 
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
 use crate::waybill::Sender;
+use parcel::Parcel;
 use protocols::{Encode, UnixNanos};
-use shaper::{Parcel, Shaper};
+use shaper::Shaper;
 use shipper::Shipper;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -260,9 +257,11 @@ impl Running {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended, and its disk too knows of all that it delivered: whoever opens the spool
+    /// anew must not find that there. A successor sees to the disk that it has taken over.
     pub fn has_ended(&self) -> bool {
-        self.tasks.iter().all(JoinHandle::is_finished)
+        let is_at_rest = || self.handed_over.is_cancelled() || self.state.is_at_rest();
+        self.tasks.iter().all(JoinHandle::is_finished) && is_at_rest()
     }
 
     /// Waits until the disk has learnt of all that was delivered or refused, which it does a

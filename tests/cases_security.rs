@@ -27,8 +27,10 @@ async fn secret_in_log_page_or_file_of_a_running_gateway() {
     let refusing = FakeHttp::start([Answer::status(401).body(r#"{"error":"unauthorized"}"#)]).await;
     let secrets = tempfile::tempdir().unwrap();
     fs::write(secrets.path().join("password"), "S3CR3T-1\n").unwrap();
-    let good = Case::config(&with_secrets(secrets.path(), &refusing.url()));
-    let good = format!("grace = \"1s\"\n{good}");
+    let picky =
+        FakeHttp::judging(|_| Answer::status(422).body(r#"{"error":"no such column"}"#)).await;
+    let backends = with_secrets(secrets.path(), &refusing.url(), &picky.url());
+    let good = format!("grace = \"1s\"\n{}", Case::config(&backends));
     let mut gateway = Gateway::start_with(&good, &["--log-level", "trace"]).await;
 
     let mut shown = send_secrets(&gateway).await;
@@ -41,13 +43,20 @@ async fn secret_in_log_page_or_file_of_a_running_gateway() {
         "/v1/routes",
         "/v1/query?name=a",
         "/v1/explain?listener=statsd&line=a:1|c",
+        "/v1/dead-letters",
     ];
     eventually("every backend has failed", async || {
-        let ledger = gateway.ledger().await;
-        let failed = |name: &str| ledger["backends"][name]["retries"].as_u64() > Some(0);
-        failed("v1") && failed("v1_file") && failed("v2") && !refusing.received().is_empty()
+        let backends = gateway.ledger().await["backends"].take();
+        let is_ill = |name: &str| backends[name]["ill"].is_string();
+        let has_refused = backends["picky"]["held"]["dead_letters"].as_u64() > Some(0);
+        ["v1", "v1_file", "v2", "pool"].into_iter().all(is_ill)
+            && has_refused
+            && !refusing.received().is_empty()
     })
     .await;
+    let letters: Value = gateway.admin_get("/v1/dead-letters").await.expect_success().json();
+    let letter = format!("/v1/dead-letters/{}", letters["letters"][0]["id"]);
+    shown.push(gateway.admin_get(&letter).await.expect_success().body);
     for page in pages {
         shown.push(gateway.admin_get(page).await.expect_success().body);
     }
@@ -60,12 +69,18 @@ async fn secret_in_log_page_or_file_of_a_running_gateway() {
     assert!(ended.log.contains("\"level\":\"TRACE\""), "nothing would be shown at this level");
     shown.push(ended.log);
     shown.push(gateway.stdout());
-    shown.extend(files_below(&gateway.data_dir()));
+    let files = files_below(&gateway.data_dir());
+    for kept in ["keys.db", "spool/v1.db", "dead-letters/picky", "windows/"] {
+        assert!(files.iter().any(|name| name.contains(kept)), "there is no {kept} to look into");
+    }
+    shown.extend(files);
     for text in &shown {
         assert_harmless(text);
     }
-    let sent = refusing.received()[0].header("authorization").unwrap().to_owned();
-    assert_eq!(sent, "Bearer S3CR3T-4", "the secrets were in use");
+    for (server, token) in [(&refusing, "Bearer S3CR3T-4"), (&picky, "Token S3CR3T-6")] {
+        let sent = server.received()[0].header("authorization").unwrap().to_owned();
+        assert_eq!(sent, token, "the secrets were in use");
+    }
 }
 
 #[tokio::test]
@@ -73,7 +88,8 @@ async fn secret_in_log_of_no_command() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("password"), "S3CR3T-1\n").unwrap();
     let file = directory.path().join("pointsman.toml");
-    let good = Case::config(&with_secrets(directory.path(), "http://127.0.0.1:1"));
+    let good =
+        Case::config(&with_secrets(directory.path(), "http://127.0.0.1:1", "http://127.0.0.1:1"));
     let path = file.to_str().unwrap();
     for (config, code) in
         std::iter::once((good, 0)).chain(mistaken().map(|bad| (Case::config(&bad), 78)))
@@ -93,7 +109,7 @@ async fn secret_in_log_of_no_command() {
 }
 
 /// Backends that hold secrets and cannot be reached with them.
-fn with_secrets(directory: &Path, refusing: &str) -> String {
+fn with_secrets(directory: &Path, refusing: &str, picky: &str) -> String {
     let password = directory.join("password");
     format!(
         r#"
@@ -131,12 +147,29 @@ database = "d"
 token = "S3CR3T-4"
 flush = "1s"
 
+[backends.pool]
+kind = "influxdb"
+url = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+database = "d"
+username = "pointsman"
+password = "S3CR3T-2"
+flush = "1s"
+
+[backends.picky]
+kind = "influxdb"
+url = "{picky}"
+api = "v2"
+org = "o"
+bucket = "b"
+token = "S3CR3T-6"
+flush = "1s"
+
 [backends.local]
 kind = "store"
 flush = "1s"
 
 [[routes]]
-to = ["v1", "v1_file", "v2", "v3", "local"]
+to = ["v1", "v1_file", "v2", "v3", "pool", "picky", "local"]
 "#,
         password.display()
     )
@@ -161,19 +194,28 @@ fn mistaken() -> impl Iterator<Item = String> {
     .into_iter()
 }
 
-/// Sends wrong keys in every place that a client may think of; returns what was answered.
+/// Sends wrong keys in every place that a client may think of, with points that are remembered by
+/// a key and in a window; returns what was answered.
 async fn send_secrets(gateway: &Gateway) -> Vec<String> {
     let basic = format!("Basic {}", BASE64_STANDARD.encode("user:S3CR3T-5"));
     let mut answers = Vec::new();
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.send_to(b"g:1|g", gateway.addr("statsd", "udp")).await.unwrap();
     for (listener, path, body) in [
         ("api", "/v1/points?token=S3CR3T-5", r#"[{"name":"a","value":1}]"#),
         ("api", "/v1/points?token=S3CR3T-5", "nonsense"),
+        ("api", "/v1/points?token=S3CR3T-5&ack=queued", r#"[{"name":"a","value":1}]"#),
         ("api", "/write?u=user&p=S3CR3T-5", "a value=1"),
         ("tsdb", "/api/put?token=S3CR3T-5", "nonsense"),
         ("tsdb", "/api/query?token=S3CR3T-5", ""),
     ] {
         for authorization in ["Bearer S3CR3T-5", &basic] {
-            let headers = [("Authorization", authorization), ("X-Api-Key", "S3CR3T-5")];
+            let key = format!("k{}", answers.len());
+            let headers = [
+                ("Authorization", authorization),
+                ("X-Api-Key", "S3CR3T-5"),
+                ("Idempotency-Key", &key),
+            ];
             let http = gateway.http(listener);
             let answer = http.send(Method::POST, path, &headers, body.into()).await.unwrap();
             answers.push(format!("{answer:?}"));

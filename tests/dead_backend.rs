@@ -9,8 +9,8 @@
 mod common;
 
 use common::{
-    Answer, FakeHttp, Fault, Gateway, Influxd, Proxy, Traffic, eventually, numbers_at, numbers_in,
-    post_numbers,
+    API, Answer, FakeHttp, Fault, Gateway, Influxd, Proxy, Traffic, eventually, numbers_at,
+    numbers_in, post_numbers,
 };
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ async fn order_on_retry_is_kept_at_concurrency_1() {
     let statuses = [204, 204, 503, 503];
     let influx = FakeHttp::start(statuses.map(Answer::status)).await;
     let gateway = Gateway::start(&format!(
-        "{LISTENERS}{}retry = {{ first = '20ms', max = '20ms' }}\nbatch = {{ points = 10 }}\n\
+        "{API}{}retry = {{ first = '20ms', max = '20ms' }}\nbatch = {{ points = 10 }}\n\
          [[routes]]\nto = ['b']\n",
         influxdb("b", &influx.url())
     ))
@@ -75,7 +75,7 @@ async fn order_on_retry_is_given_up_at_concurrency_4_and_nothing_else() {
     let statuses = [204, 204, 503, 503];
     let influx = FakeHttp::start(statuses.map(Answer::status)).await;
     let gateway = Gateway::start(&format!(
-        "{LISTENERS}{}concurrency = 4\nretry = {{ first = '20ms', max = '20ms' }}\n\
+        "{API}{}concurrency = 4\nretry = {{ first = '20ms', max = '20ms' }}\n\
          batch = {{ points = 10 }}\n[[routes]]\nto = ['b']\n",
         influxdb("b", &influx.url())
     ))
@@ -119,7 +119,7 @@ impl FanOut {
         let sections =
             sections.map(|(name, way)| format!("{}{keys}\n", influxdb(name, &way.url())));
         let gateway = Gateway::start(&format!(
-            "grace = '1s'\n{LISTENERS}{}[[routes]]\nto = ['a', 'b', 'c']\n",
+            "grace = '1s'\n{API}{}[[routes]]\nto = ['a', 'b', 'c']\n",
             sections.collect::<String>()
         ))
         .await;
@@ -178,14 +178,8 @@ fn accounts_for(book: &Value, points: u64) {
 }
 
 fn influxdb(name: &str, url: &str) -> String {
-    format!(
-        "[backends.{name}]\nkind = 'influxdb'\nurl = '{url}'\ndatabase = 'd'\n\
-         aggregate = false\nflush = '100ms'\ntimeout = '1s'\n"
-    )
+    common::influxdb(name, url, "aggregate = false\nflush = '100ms'\ntimeout = '1s'")
 }
-
-const LISTENERS: &str = "[admin]\nbind = '127.0.0.1:0'\n\
-                         [listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n";
 
 /// Points a second.
 const RATE: u64 = 1000;

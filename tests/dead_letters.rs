@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
-use common::{Answer, FakeHttp, Gateway, Influxd, eventually, pointsman};
+use common::{API, Answer, FakeHttp, Gateway, Influxd, eventually, influxdb, pointsman, post};
 use serde_json::{Value, json};
 
 /// A column that was a number becomes text; the letter waits through a stop and a kill, until the
@@ -31,7 +31,7 @@ async fn a_type_conflict_is_told_kept_and_replayed_under_a_new_name() {
         ]),
     )
     .await;
-    eventually("one is delivered", async || book(&gateway).await["delivered"] == 1).await;
+    eventually("one is delivered", async || gateway.book("influx").await["delivered"] == 1).await;
     eventually("one is refused", async || dead(&gateway).await == 1).await;
 
     let list = letters(&gateway, "").await;
@@ -40,13 +40,13 @@ async fn a_type_conflict_is_told_kept_and_replayed_under_a_new_name() {
     assert_eq!((&letter["backend"], &letter["kind"]), (&json!("influx"), &json!("influxdb")));
     let words = letter["words"].as_str().unwrap();
     assert!(words.contains("field type conflict"), "{words}");
-    let refused = book(&gateway).await["refused"].clone();
+    let refused = gateway.book("influx").await["refused"].clone();
     assert_eq!(refused[letter["reason"].as_str().unwrap()], 1, "{refused}");
 
     let ended = gateway.terminate().await;
     assert!(ended.status.success(), "nothing is lost: {}", ended.log);
     gateway.restart().await;
-    assert_eq!(book(&gateway).await["recovered"], 1);
+    assert_eq!(gateway.book("influx").await["recovered"], 1);
     gateway.kill9();
     let offline = command(&gateway, &["list", "--format", "json"]);
     assert!(text(&offline.stderr).contains("no gateway answers"), "{offline:?}");
@@ -75,10 +75,10 @@ async fn a_type_conflict_is_told_kept_and_replayed_under_a_new_name() {
     assert!(
         succeeds(&command(&gateway, &["replay", "--backend", "influx"])).contains("replayed 1")
     );
-    eventually("it is delivered", async || book(&gateway).await["delivered"] == 1).await;
+    eventually("it is delivered", async || gateway.book("influx").await["delivered"] == 1).await;
     let rows = server.rows("d", "SELECT * FROM \"build.text\"").await;
     assert_eq!(rows, [json!({ "time": TIME, "status": "broken" }).as_object().unwrap().clone()]);
-    let book = book(&gateway).await;
+    let book = gateway.book("influx").await;
     assert_eq!((&book["held"]["total"], &book["replayed"]), (&json!(0), &json!(2)), "{book}");
     assert_eq!((&book["dropped"], &book["balanced"]), (&json!({}), &json!(true)), "{book}");
     assert_eq!(letters(&gateway, "").await["letters"], json!([]));
@@ -88,10 +88,7 @@ async fn a_type_conflict_is_told_kept_and_replayed_under_a_new_name() {
 #[tokio::test]
 async fn a_replay_keeps_what_no_route_takes_and_spares_who_has_it() {
     let (bad, good) = (refusing().await, FakeHttp::start([]).await);
-    let other = format!(
-        "[backends.other]\nkind = \"influxdb\"\nurl = \"{}\"\ndatabase = \"d\"\n",
-        good.url()
-    );
+    let other = influxdb("other", &good.url(), "");
     let both = format!("{other}[[routes]]\nname = \"copy\"\nto = [\"other\"]\n");
     let mut gateway = Gateway::start(&config(&bad.url(), "", &both)).await;
     post(&gateway, &point("bad.a")).await;
@@ -127,6 +124,39 @@ async fn a_replay_keeps_what_no_route_takes_and_spares_who_has_it() {
     balanced(&gateway).await;
 }
 
+/// A letter is safe on disk, and so have to be its points when it leaves.
+#[tokio::test]
+async fn a_kill_after_a_replay_costs_nothing_that_was_replayed() {
+    let server = refusing().await;
+    let mut gateway = Gateway::start(&config(&server.url(), "", "")).await;
+    post(&gateway, &json!([{ "name": "bad.a", "value": 1 }, { "name": "bad.b", "value": 2 }]))
+        .await;
+    eventually("they are refused", async || dead(&gateway).await == 2).await;
+    // Nobody is there, so the points can only wait.
+    gateway.reload(&config("http://127.0.0.1:1", "", "")).await.expect_success();
+    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 2 points, kept 0"));
+    gateway.kill9();
+    gateway.restart().await;
+    assert_eq!(gateway.book("influx").await["recovered"], 2);
+    balanced(&gateway).await;
+}
+
+#[test]
+fn where_there_is_neither_a_gateway_nor_a_directory_it_is_said() {
+    let nowhere = tempfile::tempdir().unwrap().path().join("nowhere");
+    let ask = |task: &str| {
+        let to = ["dead-letters", "--admin", "127.0.0.1:1", "--data-dir"];
+        let output = pointsman(&[&to[..], &[nowhere.to_str().unwrap(), task]].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        text(&output.stderr)
+    };
+    let said = ask("list");
+    assert!(said.contains("nowhere`; are `--admin` and `--data-dir` right?"), "{said}");
+    let said = ask("replay");
+    assert!(said.contains("no gateway answers at 127.0.0.1:1"), "{said}");
+    assert!(said.contains("is it started, and is `--admin` right?"), "{said}");
+}
+
 #[tokio::test]
 async fn letters_are_purged_by_what_is_said_of_them() {
     let server = refusing().await;
@@ -147,7 +177,7 @@ async fn letters_are_purged_by_what_is_said_of_them() {
     );
     assert_eq!(dead(&gateway).await, 1);
     assert!(succeeds(&command(&gateway, &["purge", "--all"])).contains("purged 1 letters"));
-    let book = book(&gateway).await;
+    let book = gateway.book("influx").await;
     assert_eq!((&book["dropped"], dead(&gateway).await), (&json!({ "purged": 2 }), 0), "{book}");
     assert!(succeeds(&command(&gateway, &["list"])).contains("there are no dead letters"));
     balanced(&gateway).await;
@@ -164,15 +194,17 @@ async fn the_oldest_letters_make_room() {
     let keys = "batch = { points = 1 }\ndead_letters = { max_size = \"4KiB\" }";
     let gateway = Gateway::start(&config(&server.url(), keys, "")).await;
     let points = (0..100).map(|n| json!({ "name": format!("bad.{n}"), "value": n, "time": TIME }));
-    post(&gateway, &points.collect::<Vec<_>>().into()).await;
-    eventually("all are refused", async || book(&gateway).await["refused"]["rejected"] == 100)
-        .await;
+    post(&gateway, points.collect::<Vec<_>>()).await;
+    eventually("all are refused", async || {
+        gateway.book("influx").await["refused"]["rejected"] == 100
+    })
+    .await;
     eventually("some had to go", async || {
-        book(&gateway).await["dropped"]["dead_letters_full"] != Value::Null
+        gateway.book("influx").await["dropped"]["dead_letters_full"] != Value::Null
     })
     .await;
     let list = letters(&gateway, "limit=1").await;
-    let book = book(&gateway).await;
+    let book = gateway.book("influx").await;
     let (kept, gone) =
         (book["held"]["dead_letters"].as_u64(), book["dropped"]["dead_letters_full"].as_u64());
     assert_eq!(kept.zip(gone).map(|(kept, gone)| kept + gone), Some(100), "{book}");
@@ -189,9 +221,11 @@ async fn without_letters_a_refusal_is_dropped_and_the_disk_left_alone() {
     for keys in ["dead_letters = false", "spool = false"] {
         let gateway = Gateway::start(&config(&server.url(), keys, "")).await;
         post(&gateway, &point("bad")).await;
-        eventually("it is refused", async || book(&gateway).await["refused"]["rejected"] == 1)
-            .await;
-        let book = book(&gateway).await;
+        eventually("it is refused", async || {
+            gateway.book("influx").await["refused"]["rejected"] == 1
+        })
+        .await;
+        let book = gateway.book("influx").await;
         assert_eq!(book["dropped"], json!({ "rejected": 1 }), "{keys}");
         assert_eq!(dead(&gateway).await, 0);
         assert!(!file(&gateway).exists() && !file(&gateway).parent().unwrap().exists());
@@ -211,7 +245,7 @@ async fn a_damaged_file_is_set_aside_and_keeps_nobody_from_starting() {
     let aside = file(&gateway).with_extension("db.damaged-1");
     assert!(aside.exists(), "{}", gateway.log());
     assert!(gateway.log().contains("the dead letters are damaged"), "{}", gateway.log());
-    assert_eq!(book(&gateway).await["noticed"]["dead_letters_damaged"], 1);
+    assert_eq!(gateway.book("influx").await["noticed"]["dead_letters_damaged"], 1);
     post(&gateway, &point("bad")).await;
     eventually("a new one is kept", async || dead(&gateway).await == 1).await;
     assert_eq!(letters(&gateway, "").await["sum"]["letters"], 1);
@@ -232,7 +266,7 @@ async fn letters_of_a_backend_that_is_gone_are_still_there() {
     fs::write(gateway.config_file(), config.join("\n")).unwrap();
     gateway.restart().await;
     assert!(gateway.log().contains("not configured any more"), "{}", gateway.log());
-    assert_eq!((dead(&gateway).await, &book(&gateway).await["recovered"]), (1, &json!(1)));
+    assert_eq!((dead(&gateway).await, &gateway.book("influx").await["recovered"]), (1, &json!(1)));
     assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 points"));
     let printed = eventually("it is printed", async || {
         gateway.stdout().lines().next().map(|line| serde_json::from_str::<Value>(line).unwrap())
@@ -250,7 +284,7 @@ async fn a_replay_needs_a_gateway() {
         let output = pointsman(&[&["dead-letters", "--admin", &gone], task].concat());
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let said = text(&output.stderr);
-        assert!(said.contains(&gone) && said.contains("needs the running gateway"), "{said}");
+        assert!(said.contains(&gone) && said.contains("needs a running gateway"), "{said}");
     }
 }
 
@@ -265,51 +299,27 @@ async fn refusing() -> FakeHttp {
 
 /// A gateway whose listener `api` feeds the backend `influx`, which has these keys.
 fn config(url: &str, keys: &str, before: &str) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{url}"
-        database = "d"
-        flush = "50ms"
-        aggregate = false
-        {keys}
-        {before}
-        {ALL}
-        "#
-    )
-}
-
-async fn post(gateway: &Gateway, points: &Value) {
-    gateway.http("api").post("/v1/points", points.to_string()).await.expect_success();
+    let influx = influxdb("influx", url, &format!("flush = '50ms'\naggregate = false\n{keys}"));
+    format!("{API}{influx}{before}\n{ALL}\n")
 }
 
 fn point(name: &str) -> Value {
     json!([{ "name": name, "value": 1, "time": TIME }])
 }
 
-async fn book(gateway: &Gateway) -> Value {
-    gateway.ledger().await["backends"]["influx"].clone()
-}
-
 /// How many points are in dead letters.
 async fn dead(gateway: &Gateway) -> u64 {
-    book(gateway).await["held"]["dead_letters"].as_u64().unwrap()
+    gateway.book("influx").await["held"]["dead_letters"].as_u64().unwrap()
 }
 
 /// How many are held elsewhere.
 async fn moved(gateway: &Gateway) -> u64 {
-    let held = &book(gateway).await["held"];
+    let held = &gateway.book("influx").await["held"];
     held["total"].as_u64().unwrap() - held["dead_letters"].as_u64().unwrap()
 }
 
 async fn balanced(gateway: &Gateway) {
-    let book = book(gateway).await;
+    let book = gateway.book("influx").await;
     assert_eq!(book["balanced"], true, "{book}");
 }
 

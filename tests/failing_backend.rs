@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Answer, FakeHttp, Gateway, Received, eventually};
+use common::{
+    Answer, FakeHttp, Gateway, Received, V1, V2, api_to_influxdb, eventually, numbers_in, post,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -19,13 +21,13 @@ use tokio::time::{Instant, sleep};
 async fn be_retention_500() {
     let reason =
         r#"{"code":"internal error","message":"points beyond retention policy dropped=139"}"#;
-    check_poisoned(reason, Duration::from_secs(1)).await;
+    check_poisoned(reason, Duration::from_secs(1), V2).await;
 }
 
 /// The server says nothing: that others are taken tells what the trouble is.
 #[tokio::test]
 async fn be_retention_500_without_a_reason() {
-    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER).await;
+    check_poisoned(r#"{"error":"internal error"}"#, SUSPECT_AFTER, V1).await;
 }
 
 #[tokio::test]
@@ -35,28 +37,29 @@ async fn an_outage_of_500_gives_nothing_up_and_keeps_order() {
     let server = FakeHttp::judging(taken.clone().judge(move |request| {
         // So that it gets well while the first is tried, as a server does at any other time.
         let outage = 5 * SUSPECT_AFTER;
-        if began.elapsed() > outage && numbers(&request.body).contains(&0) {
+        if began.elapsed() > outage && numbers_in(&request.body).contains(&0) {
             well.store(true, Relaxed);
         }
         well.load(Relaxed).then_some(()).ok_or("down")
     }))
     .await;
-    let gateway = Gateway::start(&config(&server)).await;
+    let gateway = Gateway::start(&config(&server, V1)).await;
     for n in 0..40 {
-        post(&gateway, (0..10).map(|m| point("m", 10 * n + m))).await;
+        post(&gateway, (0..10).map(|m| point("m", 10 * n + m)).collect::<Vec<_>>()).await;
         sleep(Duration::from_millis(50)).await;
     }
-    eventually("all are delivered", async || book(&gateway).await["delivered"] == 400).await;
+    eventually("all are delivered", async || gateway.book("influx").await["delivered"] == 400)
+        .await;
     let failed = server.received().len() - taken.0.lock().unwrap().len();
     assert!(failed > 20, "it was an outage: {failed}");
     let order: Vec<_> = taken.numbers().into_iter().map(|(number, _)| number).collect();
     assert_eq!(order, (0..400).collect::<Vec<_>>(), "once each, in order");
-    let book = book(&gateway).await;
+    let book = gateway.book("influx").await;
     assert_eq!((&book["dropped"], &book["balanced"]), (&json!({}), &json!(true)), "{book}");
 }
 
 /// Three points are too old for a server that then fails at the whole body, and others keep coming.
-async fn check_poisoned(reason: &'static str, patience: Duration) {
+async fn check_poisoned(reason: &'static str, patience: Duration, api: &str) {
     let taken = Taken::default();
     let server = FakeHttp::judging(
         taken.clone().judge(
@@ -66,20 +69,20 @@ async fn check_poisoned(reason: &'static str, patience: Duration) {
         ),
     )
     .await;
-    let gateway = Gateway::start(&config(&server)).await;
+    let gateway = Gateway::start(&config(&server, api)).await;
     let name = |n| if [20, 21, 150].contains(&n) { "old" } else { "m" };
-    post(&gateway, (0..200).map(|n| point(name(n), n))).await;
+    post(&gateway, (0..200).map(|n| point(name(n), n)).collect::<Vec<_>>()).await;
     let mut sent = Vec::new();
     let began = Instant::now();
-    while book(&gateway).await["refused"]["rejected_permanent"] != 3 {
-        assert!(began.elapsed() < Duration::from_secs(25), "{}", book(&gateway).await);
+    while gateway.book("influx").await["refused"]["rejected_permanent"] != 3 {
+        assert!(began.elapsed() < Duration::from_secs(25), "{}", gateway.book("influx").await);
         sent.push(Instant::now());
         post(&gateway, [point("m", 199 + sent.len() as u64)]).await;
         sleep(Duration::from_millis(100)).await;
     }
     let total = 200 + sent.len() as u64;
     let book = eventually("all is settled", async || {
-        let book = book(&gateway).await;
+        let book = gateway.book("influx").await;
         let is_over =
             book["handed"] == total && book["held"]["total"] == book["held"]["dead_letters"];
         is_over.then_some(book)
@@ -126,7 +129,7 @@ impl Taken {
     fn numbers(&self) -> Vec<(u64, Instant)> {
         let taken = self.0.lock().unwrap();
         let numbers = taken.iter().flat_map(|(at, body)| {
-            numbers(body).into_iter().map(|number| (number, *at)).collect::<Vec<_>>()
+            numbers_in(body).into_iter().map(|number| (number, *at)).collect::<Vec<_>>()
         });
         numbers.collect()
     }
@@ -136,44 +139,10 @@ fn point(name: &str, n: u64) -> Value {
     json!({"name": name, "time": 1_700_000_000 + n, "value": n})
 }
 
-/// The numbers in a body of line protocol, in order.
-fn numbers(body: &str) -> Vec<u64> {
-    let number = |line: &str| {
-        let (_, value) = line.split_once("value=").unwrap();
-        value.split_once(' ').unwrap().0.parse::<f64>().unwrap() as u64
-    };
-    body.lines().map(number).collect()
+fn config(server: &FakeHttp, api: &str) -> String {
+    api_to_influxdb(&server.url(), KEYS).replace(V1, api)
 }
 
-async fn post(gateway: &Gateway, points: impl IntoIterator<Item = Value>) {
-    let body = Value::from_iter(points).to_string();
-    gateway.http("api").post("/v1/points", body).await.expect_success();
-}
-
-async fn book(gateway: &Gateway) -> Value {
-    gateway.ledger().await["backends"]["influx"].clone()
-}
-
-fn config(server: &FakeHttp) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{}"
-        database = "d"
-        aggregate = false
-        flush = "100ms"
-        retry = {{ first = "20ms", max = "200ms", suspect_after = "1s" }}
-        [[routes]]
-        to = ["influx"]
-        "#,
-        server.url()
-    )
-}
-
+const KEYS: &str = "aggregate = false\nflush = '100ms'\n\
+                    retry = { first = '20ms', max = '200ms', suspect_after = '1s' }";
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);

@@ -7,10 +7,9 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
-use common::{Gateway, Http, Reply, eventually, pointsman};
+use common::{Gateway, Http, Reply, Tmpfs, eventually, pointsman};
 use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -398,24 +397,4 @@ fn repeated(book: &Value) -> u64 {
 
 fn keys_file(gateway: &Gateway) -> PathBuf {
     gateway.data_dir().join("keys.db")
-}
-
-/// A small file system, taken away when it is dropped.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    /// `None` where nothing can be mounted.
-    fn mount(place: &std::path::Path, size: &str) -> Option<Tmpfs> {
-        fs::create_dir_all(place).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place);
-        let mounted = mount.status().is_ok_and(|status| status.success());
-        mounted.then(|| Tmpfs(place.to_owned()))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
 }

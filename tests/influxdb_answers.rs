@@ -8,7 +8,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Answer, FakeHttp, Gateway, Received, eventually};
+use common::{
+    Answer, FakeHttp, Gateway, Received, V1, V2, api_to_influxdb, eventually, influxdb, post,
+};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -18,7 +20,7 @@ async fn be_413_split_halves_and_learns() {
         _ => Answer::status(413),
     })
     .await;
-    let gateway = Gateway::start(&config(&server, "gzip = false")).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), "gzip = false")).await;
     let refused = || bodies(&server).into_iter().filter(|body| body.len() > 2048).count();
 
     post(&gateway, &(0..100).map(sixty_bytes).collect::<Vec<_>>()).await;
@@ -51,7 +53,7 @@ async fn one_bad_line_that_refuses_the_body_costs_no_neighbour() {
         }
     })
     .await;
-    let gateway = Gateway::start(&config(&server, "")).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), "")).await;
     let name = |n| if n == 1234 { "bad".to_owned() } else { format!("good{n}") };
     let points = |n: u32| json!({"name": name(n), "value": n, "time": TIME});
     post(&gateway, &(0..5000).map(points).collect::<Vec<_>>()).await;
@@ -62,7 +64,7 @@ async fn one_bad_line_that_refuses_the_body_costs_no_neighbour() {
     let expected = expected.map(|n| format!("good{n} value={n} {TIME}"));
     assert!(kept.into_iter().eq(expected), "all the others, once each and in order");
     assert!(server.received().len() <= 30, "{}", server.received().len());
-    assert_eq!(ledger(&gateway).await["refused"], json!({"rejected": 1}));
+    assert_eq!(gateway.book("influx").await["refused"], json!({"rejected": 1}));
     assert_balanced(&gateway, 1).await;
     assert!(gateway.log().contains("unable to parse 'bad'"), "the server's words are logged");
 }
@@ -82,11 +84,11 @@ async fn be_missing_db_holds_while_a_token_is_wrong() {
 async fn an_answer_without_end_is_judged_by_its_status_and_costs_no_memory() {
     for (status, refused, expected) in [(200, 0, json!({})), (422, 1, json!({"rejected": 1}))] {
         let server = FakeHttp::judging(move |_| Answer::status(status).endless_body()).await;
-        let gateway = Gateway::start(&config(&server, "")).await;
+        let gateway = Gateway::start(&api_to_influxdb(&server.url(), "")).await;
         post(&gateway, &[sixty_bytes(1)]).await;
 
         let book = eventually("it is settled", async || {
-            let book = ledger(&gateway).await;
+            let book = gateway.book("influx").await;
             let fates = (book["delivered"] == 1 - refused, book["refused"] == expected);
             (fates == (true, true)).then_some(book)
         })
@@ -109,7 +111,7 @@ async fn a_database_is_created_by_an_answer_without_end_and_refused_in_the_serve
     server.then(Answer::status(401).body(r#"{"error":"authorization failed"}"#));
     server.then(Answer::status(200).body(r#"{"results":[{"error":"invalid name"}]}"#));
     let keys = "create_database = true\nretry = { first = \"20ms\", max = \"20ms\" }";
-    let gateway = Gateway::start(&config(&server, keys)).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), keys)).await;
     post(&gateway, &[sixty_bytes(1)]).await;
 
     eventually("it is delivered", async || delivered(&gateway).await == 1).await;
@@ -122,20 +124,27 @@ async fn a_database_is_created_by_an_answer_without_end_and_refused_in_the_serve
     assert!(log.contains("create database `d`: 401 authorization failed"), "{log}");
 }
 
-/// The answer comes five times, then the server is well.
+/// The answer comes until somebody mends the server, and whoever asks is told of it meanwhile.
 async fn check_held(answer: Answer, words: &str) {
-    let server = FakeHttp::start(vec![answer; 5]).await;
+    let server = FakeHttp::start(vec![answer; 1000]).await;
     let keys = "retry = { first = \"50ms\", max = \"200ms\" }";
-    let gateway = Gateway::start(&config(&server, keys)).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), keys)).await;
     let points: Vec<_> = (0..100).map(sixty_bytes).collect();
+    assert_eq!(health(&gateway).await, (Value::Null, 1.0), "nothing speaks against it");
     post(&gateway, &points).await;
+    eventually("it is asked again", async || server.received().len() >= 5).await;
+    let (ill, healthy) = health(&gateway).await;
+    assert!(ill.as_str().is_some_and(|ill| ill.contains(words)), "{ill}");
+    assert_eq!(healthy, 0.0);
 
+    server.heal();
     eventually("all are delivered", async || delivered(&gateway).await == 100).await;
+    assert_eq!(health(&gateway).await, (Value::Null, 1.0));
     let received = server.received();
-    assert_eq!(received.len(), 6);
     assert!(received.iter().all(|request| request.body == received[0].body), "nothing changed");
-    let book = ledger(&gateway).await;
-    assert_eq!((&book["dropped"], &book["retries"]), (&json!({}), &json!(5)));
+    let book = gateway.book("influx").await;
+    let retries = json!(received.len() - 1);
+    assert_eq!((&book["dropped"], &book["retries"]), (&json!({}), &retries));
     let log = gateway.log();
     let complaints = log.lines().filter(|line| line.contains("takes no points")).count();
     assert_eq!(complaints, 1, "it is said once:\n{log}");
@@ -143,8 +152,23 @@ async fn check_held(answer: Answer, words: &str) {
     assert_eq!(gateway.admin_get("/-/ready").await.status, 200);
 }
 
+/// Why the backend takes nothing, and what the metrics say.
+async fn health(gateway: &Gateway) -> (Value, f64) {
+    let ill = gateway.book("influx").await["ill"].take();
+    (ill, gateway.metrics().await.sum("pointsman_backend_healthy", &[("backend", "influx")]))
+}
+
 #[tokio::test]
 async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
+    be_429(V1).await;
+}
+
+#[tokio::test]
+async fn be_429_by_the_api_of_2x() {
+    be_429(V2).await;
+}
+
+async fn be_429(api: &str) {
     let tired = FakeHttp::start([
         Answer::status(429).header("Retry-After", "2"),
         Answer::status(503),
@@ -153,10 +177,9 @@ async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
     .await;
     let well = FakeHttp::start([]).await;
     let gateway = Gateway::start(&format!(
-        "{}\n[backends.well]\nkind = \"influxdb\"\nurl = \"{}\"\ndatabase = \"d\"\n\
-         [[routes]]\nname = \"copy\"\nto = [\"well\"]",
-        config(&tired, "retry = { max = \"5s\" }"),
-        well.url(),
+        "{}{}[[routes]]\nname = 'copy'\nto = ['well']",
+        api_to_influxdb(&tired.url(), "retry = { max = '5s' }").replace(V1, api),
+        influxdb("well", &well.url(), ""),
     ))
     .await;
     post(&gateway, &[sixty_bytes(7)]).await;
@@ -164,6 +187,8 @@ async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
     eventually("it is delivered in the end", async || delivered(&gateway).await == 1).await;
     let received = tired.received();
     assert_eq!(received.len(), 4);
+    let path = if api.contains("v2") { "/api/v2/write?" } else { "/write?" };
+    assert!(received.iter().all(|request| request.target.starts_with(path)));
     assert!(received.iter().all(|request| request.body == received[0].body));
     let waits: Vec<_> = received.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     assert!(waits[0] >= Duration::from_secs(2), "{waits:?}");
@@ -171,33 +196,6 @@ async fn be_429_waits_as_it_is_told_and_no_other_backend_does() {
     assert!(waits[2] < Duration::from_secs(60), "a silly date is capped: {waits:?}");
     assert_eq!(well.received().len(), 1);
     assert!(well.received()[0].at < received[1].at, "the other backend did not wait");
-}
-
-/// A gateway whose listener `api` feeds the backend `influx`, which has these keys.
-fn config(server: &FakeHttp, keys: &str) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{}"
-        database = "d"
-        {keys}
-        [[routes]]
-        name = "all"
-        to = ["influx"]
-        "#,
-        server.url()
-    )
-}
-
-async fn post(gateway: &Gateway, points: &[Value]) {
-    let body = Value::from(points).to_string();
-    gateway.http("api").post("/v1/points", body).await.expect_success();
 }
 
 /// A point whose line has sixty bytes.
@@ -209,17 +207,13 @@ fn sixty_byte_line(n: u32) -> String {
     format!("{n:031} value=1 {TIME}")
 }
 
-async fn ledger(gateway: &Gateway) -> Value {
-    gateway.ledger().await["backends"]["influx"].clone()
-}
-
 async fn delivered(gateway: &Gateway) -> u64 {
-    ledger(gateway).await["delivered"].as_u64().unwrap()
+    gateway.book("influx").await["delivered"].as_u64().unwrap()
 }
 
 /// Nothing is dropped, and nothing held but so many dead letters.
 async fn assert_balanced(gateway: &Gateway, dead: u64) {
-    let book = ledger(gateway).await;
+    let book = gateway.book("influx").await;
     assert_eq!((&book["balanced"], &book["dropped"]), (&json!(true), &json!({})), "{book}");
     assert_eq!(book["held"]["total"], dead, "{book}");
     assert_eq!(book["held"]["dead_letters"], dead, "{book}");

@@ -9,7 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use common::{Gateway, Influxd, Metrics, eventually};
+use common::{Gateway, Influxd, Metrics, api_to_influxdb, eventually, post};
 use influxdb::{Client, ReadQuery};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -48,12 +48,12 @@ async fn the_client_library_pings_and_reads() {
     let server = Influxd::start().await;
     let (_, version) = Client::new(server.url(), "").ping().await.unwrap();
     assert!(version.starts_with("1."), "{version}");
-    let gateway = Gateway::start(&config(&server, "create_database = true")).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), "create_database = true")).await;
     post(&gateway, &[json!({"name": "builds", "tags": {"os": "linux"}, "time": 1, "n": 2.5})])
         .await;
     eventually("it is delivered", async || delivered(&gateway).await == 1.0).await;
 
-    let client = Client::new(server.url(), "metrics");
+    let client = Client::new(server.url(), "d");
     let answer = client.query(ReadQuery::new("SELECT n, os FROM builds")).await.unwrap();
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
@@ -66,19 +66,19 @@ async fn the_client_library_pings_and_reads() {
 async fn a_column_of_two_types_in_one_body_costs_one_point_of_5000() {
     let server = Influxd::start().await;
     // That is what makes it a case: such a body is refused, and nothing of it is stored.
-    server.create_database("metrics").await;
-    let answer = server.write("metrics", "probe n=1 1\nprobe n=\"one\" 2").await;
+    server.create_database("d").await;
+    let answer = server.write("d", "probe n=1 1\nprobe n=\"one\" 2").await;
     assert_eq!(answer.status, 400);
     assert!(!answer.body.contains("partial write"), "{answer:?}");
-    assert_eq!(server.rows("metrics", "SELECT * FROM probe").await.len(), 0);
+    assert_eq!(server.rows("d", "SELECT * FROM probe").await.len(), 0);
 
-    let gateway = Gateway::start(&config(&server, "")).await;
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), "")).await;
     let value = |n| if n == 3210 { json!("text") } else { json!(n) };
     let points = (0..5000).map(|n| json!({"name": "m", "time": 1_700_000_000 + n, "n": value(n)}));
     post(&gateway, &points.collect::<Vec<_>>()).await;
     eventually("the others are delivered", async || delivered(&gateway).await == 4999.0).await;
 
-    let rows = server.rows("metrics", "SELECT n FROM m").await;
+    let rows = server.rows("d", "SELECT n FROM m").await;
     let kept: Vec<_> = rows.iter().map(|row| row["n"].as_u64().unwrap()).collect();
     assert_eq!(kept, (0..5000).filter(|n| *n != 3210).collect::<Vec<_>>());
     assert_eq!(refused(&gateway.metrics().await), 1.0);
@@ -100,7 +100,7 @@ async fn a_guarded_server_takes_points_of_the_right_user_only() {
                  retry = {{ first = \"50ms\", max = \"200ms\" }}"
         )
     };
-    let mut gateway = Gateway::start(&config(&server, &keys("wrong"))).await;
+    let mut gateway = Gateway::start(&api_to_influxdb(&server.url(), &keys("wrong"))).await;
     post(&gateway, &[json!({"name": "builds", "time": 1, "n": 1})]).await;
     eventually("it is tried", async || {
         gateway.metrics().await.sum("pointsman_delivery_retries_total", &[]) >= 2.0
@@ -108,9 +108,9 @@ async fn a_guarded_server_takes_points_of_the_right_user_only() {
     .await;
     assert_eq!(delivered(&gateway).await, 0.0);
 
-    gateway.reload(&config(&server, &keys("root's own"))).await.expect_success();
+    gateway.reload(&api_to_influxdb(&server.url(), &keys("root's own"))).await.expect_success();
     eventually("it was held until then", async || delivered(&gateway).await == 1.0).await;
-    let query = ReadQuery::new("SELECT n FROM metrics.autogen.builds");
+    let query = ReadQuery::new("SELECT n FROM d.autogen.builds");
     assert!(admin.query(query).await.unwrap().contains("[\"1970-01-01T00:00:01Z\",1]"));
     assert!(!gateway.log().contains("root's own"), "the log tells no password");
 }
@@ -118,18 +118,19 @@ async fn a_guarded_server_takes_points_of_the_right_user_only() {
 #[tokio::test]
 async fn points_go_to_the_retention_policy_and_not_beyond_it() {
     let server = Influxd::start().await;
-    server.create_database("metrics").await;
-    let policy = "CREATE RETENTION POLICY \"one day\" ON metrics DURATION 1d REPLICATION 1";
+    server.create_database("d").await;
+    let policy = "CREATE RETENTION POLICY \"one day\" ON d DURATION 1d REPLICATION 1";
     server.query("", policy).await;
-    let gateway = Gateway::start(&config(&server, "retention_policy = \"one day\"")).await;
+    let gateway =
+        Gateway::start(&api_to_influxdb(&server.url(), "retention_policy = \"one day\"")).await;
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let points =
         [now, 1_000_000_000, now - 1].map(|time| json!({"name": "m", "time": time, "n": 1}));
     post(&gateway, &points).await;
     eventually("the young ones are delivered", async || delivered(&gateway).await == 2.0).await;
 
-    assert_eq!(server.rows("metrics", "SELECT n FROM \"one day\".m").await.len(), 2);
-    assert_eq!(server.rows("metrics", "SELECT n FROM autogen.m").await.len(), 0);
+    assert_eq!(server.rows("d", "SELECT n FROM \"one day\".m").await.len(), 2);
+    assert_eq!(server.rows("d", "SELECT n FROM autogen.m").await.len(), 0);
     let metrics = gateway.metrics().await;
     assert_eq!(refused(&metrics), 1.0);
     assert_eq!(metrics.sum("pointsman_delivery_retries_total", &[]), 0.0);
@@ -355,33 +356,6 @@ fn time() -> impl Strategy<Value = i64> {
     let fortnight = 14 * 86_400 * 1_000_000_000;
     let recent = 1_700_000_000_000_000_000_i64;
     prop_oneof![prop::sample::select(ends.to_vec()), recent..recent + fortnight]
-}
-
-/// A gateway whose listener `api` feeds the backend `influx` of database `metrics`.
-fn config(server: &Influxd, keys: &str) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{}"
-        database = "metrics"
-        {keys}
-        [[routes]]
-        name = "all"
-        to = ["influx"]
-        "#,
-        server.url()
-    )
-}
-
-async fn post(gateway: &Gateway, points: &[Value]) {
-    let body = Value::from(points).to_string();
-    gateway.http("api").post("/v1/points", body).await.expect_success();
 }
 
 async fn delivered(gateway: &Gateway) -> f64 {

@@ -3,8 +3,8 @@
 //!
 //! Every point tells its number in its series, its time and its value, so that afterwards a real
 //! InfluxDB can be asked for each of them. Points whose answer never came may be there or not.
-//! `POINTSMAN_ENDURANCE=full` plays 200 rounds instead of 10; `POINTSMAN_SEED` repeats a run, as far
-//! as machines do.
+//! `POINTSMAN_ENDURANCE=full` plays 200 rounds instead of 10; `POINTSMAN_SEED` repeats a run, as
+//! far as machines do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr)]

@@ -8,7 +8,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{FakeHttp, Gateway, Reply, eventually};
+use common::{FakeHttp, Gateway, Reply, STATSD, api_to_influxdb, eventually};
 use pointsman::backend::{Config, World};
 use pointsman::clock::Clock;
 use pointsman::lane::{self, Settings, State, Terms, series_hash};
@@ -161,25 +161,5 @@ fn lines(server: &FakeHttp) -> Vec<String> {
 }
 
 fn config(server: &FakeHttp, keys: &str) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.statsd]
-        protocol = "statsd"
-        bind = ["udp://127.0.0.1:0"]
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{}"
-        database = "d"
-        {keys}
-        [[routes]]
-        name = "all"
-        to = ["influx"]
-        "#,
-        server.url()
-    )
+    format!("{STATSD}{}", api_to_influxdb(&server.url(), keys))
 }

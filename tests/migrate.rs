@@ -90,7 +90,8 @@ async fn taken(gateway: &Gateway, route: &str, clients: &Clients) {
     .await;
 }
 
-/// A file of `config/migrate/` with nothing changed but addresses, ports, and who writes to InfluxDB.
+/// A file of `config/migrate/` with nothing changed but addresses, ports, and who writes to
+/// InfluxDB.
 fn shipped(file: &str, statsd: SocketAddr, influxd: &Influxd) -> String {
     let path = format!("{}/config/migrate/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut text = std::fs::read_to_string(path).unwrap();

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Answer, FakeHttp, Gateway, Neighbour, UdpSink, eventually, in_own_network};
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinSet;
@@ -241,6 +242,80 @@ fn dns_change_is_followed_by_influxdb_when_the_old_host_is_a_black_hole() {
     dns_change_over_http(|before| {
         (0..100).for_each(|_| before.then(Answer::hang()));
         std::mem::forget(before);
+    });
+}
+
+/// The name cannot be looked up any more, and the server closes each connection: the last address
+/// is good enough, and each failure is counted. At the start there is no last one, so points wait.
+#[test]
+fn dns_change_to_nothing_is_an_outage_only_at_the_start() {
+    in_own_network(|| async {
+        let resolver = Resolver::start(Ipv4Addr::new(127, 0, 0, 2)).await;
+        resolver.answer(None);
+        let script = (0..100).map(|_| Answer::status(204).last());
+        let server = FakeHttp::start_at("127.0.0.2:8086".parse().unwrap(), script).await;
+        let section = influxdb("http://be.test:8086").replace("'1s'", "'5s'");
+        let gateway = Gateway::start(&relay_to(&section)).await;
+        let book = async || gateway.ledger().await["backends"]["b"].take();
+        post(&gateway, 0).await;
+        eventually("the backend is ill", async || book().await["ill"].is_string()).await;
+        assert_eq!(book().await["held"]["total"], 1);
+        let ill = gateway.metrics().await.sum("pointsman_backend_healthy", &[("backend", "b")]);
+        assert_eq!(ill, 0.0);
+
+        resolver.answer(Some(Ipv4Addr::new(127, 0, 0, 2)));
+        delivered(&gateway, 1).await;
+        let failures = book().await["noticed"]["dns_failure"].as_u64().unwrap();
+        resolver.answer(None);
+        post(&gateway, 1).await;
+        delivered(&gateway, 2).await;
+        assert_eq!(numbers(&server), [0, 1], "none lost, none twice");
+        let book = book().await;
+        assert!(book["noticed"]["dns_failure"].as_u64() > Some(failures), "{book}");
+        assert_eq!((&book["ill"], &book["balanced"]), (&Value::Null, &true.into()), "{book}");
+    });
+}
+
+/// Neither a reset nor an error comes back: connections that are open fall silent, and new ones are
+/// never opened. Points wait until the cable is mended, and the other backend knows of nothing.
+#[test]
+fn dead_backend_behind_a_cable_that_is_cut() {
+    in_own_network(|| async {
+        let far = "10.9.0.2";
+        let target = format!("{far}:8086").parse().unwrap();
+        let neighbour = Neighbour::start(&["10.9.0.1/24"], &["10.9.0.2/24"], &[target]).await;
+        let server = FakeHttp::on(neighbour.listeners.into_iter().next().unwrap());
+        let near = FakeHttp::start([]).await;
+        let other = influxdb(&near.url()).replace("backends.b", "backends.near");
+        let sections = format!("{}{other}", influxdb(&format!("http://{target}")));
+        let config = relay_to(&sections).replace("to = ['b']", "to = ['b', 'near']");
+        let gateway = Gateway::start(&config).await;
+        let book = async || gateway.ledger().await["backends"]["b"].take();
+        post(&gateway, 0).await;
+        delivered(&gateway, 1).await;
+
+        Neighbour::cut(far);
+        for number in 1..10 {
+            post(&gateway, number).await;
+        }
+        eventually("it was tried by open and by new connections", async || {
+            book().await["retries"].as_u64() >= Some(2)
+        })
+        .await;
+        let cut = book().await;
+        assert_eq!(
+            (&cut["ill"], &cut["held"]["total"]),
+            (&"no answer within 1s".into(), &9.into())
+        );
+        eventually("the other has all", async || numbers(&near).len() == 10).await;
+
+        Neighbour::mend(far);
+        delivered(&gateway, 10).await;
+        let mut all = numbers(&server);
+        all.dedup();
+        assert_eq!(all, (0..10).collect::<Vec<_>>(), "in order, and none is lost");
+        let book = book().await;
+        assert_eq!((&book["ill"], &book["dropped"]), (&Value::Null, &serde_json::json!({})));
     });
 }
 

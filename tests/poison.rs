@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Gateway, Influxd, eventually};
+use common::{Gateway, Influxd, api_to_influxdb, eventually, post};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn each_bad_point_is_refused_and_every_good_one_is_kept() {
     assert_eq!(book["held"]["dead_letters"], 25);
     assert_eq!(book["dropped"], json!({"too_large": 2}));
     assert_eq!(book["delivered"], good.len() + 1);
-    let rows = server.rows("metrics", "SELECT n FROM \"one day\".m").await;
+    let rows = server.rows("d", "SELECT n FROM \"one day\".m").await;
     let mut kept: Vec<_> = rows.iter().map(|row| row["n"].as_u64().unwrap()).collect();
     kept.sort_unstable();
     let good = good.iter().map(|point| point["n"].as_u64().unwrap());
@@ -50,33 +50,17 @@ async fn a_payload_of_bad_points_alone_is_refused_whole() {
     let book = settled(&gateway, 501).await;
     assert_eq!((&book["refused"], &book["delivered"]), (&json!({"partial_write": 500}), &json!(1)));
     assert_eq!((&book["held"]["dead_letters"], &book["dropped"]), (&json!(500), &json!({})));
-    assert_eq!(server.rows("metrics", "SELECT n FROM \"one day\".m").await.len(), 1);
+    assert_eq!(server.rows("d", "SELECT n FROM \"one day\".m").await.len(), 1);
 }
 
 /// A server whose policy keeps points for a day, a gateway that writes to it, and one point there.
 async fn start() -> (Influxd, Gateway) {
     let server = Influxd::start().await;
-    server.create_database("metrics").await;
-    let policy = "CREATE RETENTION POLICY \"one day\" ON metrics DURATION 1d REPLICATION 1";
+    server.create_database("d").await;
+    let policy = "CREATE RETENTION POLICY \"one day\" ON d DURATION 1d REPLICATION 1";
     server.query("", policy).await;
-    let gateway = Gateway::start(&format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.influx]
-        kind = "influxdb"
-        url = "{}"
-        database = "metrics"
-        retention_policy = "one day"
-        [[routes]]
-        to = ["influx"]
-        "#,
-        server.url()
-    ))
-    .await;
+    let policy = "retention_policy = 'one day'";
+    let gateway = Gateway::start(&api_to_influxdb(&server.url(), policy)).await;
     post(&gateway, &[json!({"name": "m", "time": seconds_now() - 5000, "n": 1_000_000})]).await;
     settled(&gateway, 1).await;
     (server, gateway)
@@ -87,15 +71,10 @@ fn is_good(point: &Value, now: u64) -> bool {
     is_fresh && point["n"].is_u64() && point["tags"].is_null()
 }
 
-async fn post(gateway: &Gateway, points: &[Value]) {
-    let body = Value::from(points).to_string();
-    gateway.http("api").post("/v1/points", body).await.expect_success();
-}
-
 /// The backend's book once so many points have come to their end; it must balance.
 async fn settled(gateway: &Gateway, points: u64) -> Value {
     eventually("all has found its end", async || {
-        let book = gateway.ledger().await["backends"]["influx"].clone();
+        let book = gateway.book("influx").await;
         let is_over =
             book["handed"] == points && book["held"]["total"] == book["held"]["dead_letters"];
         (is_over && book["balanced"] == true).then_some(book)

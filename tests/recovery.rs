@@ -6,10 +6,10 @@
 mod common;
 
 use common::{
-    Answer, FakeHttp, Fault, Gateway, Influxd, Passage, Proxy, Traffic, eventually, numbers_at,
-    numbers_in, post_numbers,
+    API, Answer, FakeHttp, Fault, Gateway, Influxd, Passage, Proxy, Traffic, all_to, eventually,
+    numbers_at, numbers_in, post_numbers,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 
 #[tokio::test]
@@ -76,14 +76,14 @@ async fn recover_exact(
     traffic.finish().await;
     for name in ["a", "b"] {
         eventually("all is delivered", async || held(&gateway, name).await == 0).await;
-        let book = book(&gateway, name).await;
+        let book = gateway.book(name).await;
         assert_eq!((&book["delivered"], &book["dropped"]), (&json!(10_000), &json!({})), "{book}");
     }
     let all: Vec<_> = (0..10_000).collect();
     let at_a: Vec<_> = writes(&way_to_a).iter().flat_map(|body| numbers_in(body)).collect();
     assert_eq!(at_a, all, "A is sent each once and in order");
     assert_eq!(written(&way_to_b), all, "B is sent nothing out of order but the same again");
-    assert_ne!(book(&gateway, "b").await["retries"], 0);
+    assert_ne!(gateway.book("b").await["retries"], 0);
     let all = all.into_iter().collect();
     assert_eq!((numbers_at(&a).await == all, numbers_at(&b).await == all), (true, true));
 }
@@ -120,7 +120,7 @@ async fn pool_member_dies_and_returns() {
     let (at_e1, sent) = (taken(&gateway, &urls[0]).await, traffic.sent());
     eventually("points go on", async || traffic.sent() > sent + 100).await;
     let then = eventually("e2 takes them all", async || {
-        let book = book(&gateway, "b").await;
+        let book = gateway.book("b").await;
         (book["delivered"].as_u64().unwrap() > sent + 100).then_some(book)
     })
     .await;
@@ -132,7 +132,7 @@ async fn pool_member_dies_and_returns() {
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     let at_both: BTreeSet<_> = &numbers_at(&e1).await | &numbers_at(&e2).await;
     assert_eq!(at_both, (0..total).collect(), "none is lost");
-    let book = book(&gateway, "b").await;
+    let book = gateway.book("b").await;
     assert_eq!((&book["dropped"], &book["balanced"]), (&json!({}), &json!(true)), "{book}");
     assert!(way_to_e2.connections() <= 2, "{} connections to e2", way_to_e2.connections());
     let log = gateway.log();
@@ -163,7 +163,7 @@ async fn pool_member_may_fail_in_any_way() {
         eventually(&what, async || !is_healthy(&gateway, &urls[0]).await).await;
         let sent = traffic.sent();
         eventually("the other takes the points", async || {
-            book(&gateway, "b").await["delivered"].as_u64().unwrap() > sent
+            gateway.book("b").await["delivered"].as_u64().unwrap() > sent
         })
         .await;
         way_to_e1.switch(Fault::Pass).await;
@@ -195,7 +195,7 @@ async fn pool_member_that_only_answers_questions_stays_aside() {
     let total = traffic.stop().await;
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     assert_eq!(numbers_at(&healthy).await, (0..total).collect());
-    let book = book(&gateway, "b").await;
+    let book = gateway.book("b").await;
     assert_eq!(book["retries"], 1, "the first that had no answer: {book}");
     assert!(!is_healthy(&gateway, &silent.url()).await);
 }
@@ -235,16 +235,12 @@ async fn taken(gateway: &Gateway, endpoint: &str) -> f64 {
     metrics.sum("pointsman_endpoint_delivered_points_total", &[("endpoint", endpoint)])
 }
 
-async fn book(gateway: &Gateway, backend: &str) -> Value {
-    gateway.ledger().await["backends"][backend].take()
-}
-
 async fn held(gateway: &Gateway, backend: &str) -> u64 {
-    book(gateway, backend).await["held"]["total"].as_u64().unwrap()
+    gateway.book(backend).await["held"]["total"].as_u64().unwrap()
 }
 
 fn config(sections: &str, names: &[&str]) -> String {
-    format!("{LISTENERS}{sections}[[routes]]\nto = {names:?}\n")
+    format!("grace = '1s'\n{API}{sections}{}", all_to(names))
 }
 
 /// A backend's section; the URL, or a list of them, is written as in TOML.
@@ -258,6 +254,3 @@ fn section(name: &str, url: &str, keys: &str) -> String {
 
 /// Little memory, so that an outage of a second goes to disk.
 const SMALL: &str = "memory = '16KiB'\nbatch = { points = 100, bytes = '4KiB' }";
-
-const LISTENERS: &str = "grace = '1s'\n[admin]\nbind = '127.0.0.1:0'\n\
-                         [listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n";

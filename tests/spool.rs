@@ -6,12 +6,13 @@
 mod common;
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Answer, FakeHttp, Gateway, Influxd, eventually, pointsman};
-use serde_json::Value;
+use common::{
+    API, Answer, FakeHttp, Gateway, Influxd, STATSD, all_to, eventually, numbers_in, pointsman,
+    post_numbers,
+};
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
@@ -23,41 +24,41 @@ async fn recover_exact_through_two_restarts() {
     let sections = [("a", a.url()), ("b", b.url())]
         .map(|(name, url)| influxdb(name, &url, "create_database = true"));
     let mut gateway = Gateway::start(&config(&sections.concat(), &["a", "b"])).await;
-    post(&gateway, 0..2000).await;
+    post_numbers(&gateway, 0..2000).await;
     eventually("B has the first", async || delivered(&gateway, "b").await == 2000).await;
     let mut total = 2000;
     b.kill9();
     for round in 1..=2_u64 {
-        post(&gateway, round * 2000..(round + 1) * 2000).await;
+        post_numbers(&gateway, round * 2000..(round + 1) * 2000).await;
         eventually("A has them", async || count(&a).await == (round + 1) * 2000).await;
         let ended = gateway.terminate().await;
         assert!(ended.status.success(), "nothing is lost: {}", ended.log);
         gateway.restart().await;
-        let book = book(&gateway, "b").await;
+        let book = gateway.book("b").await;
         assert_eq!(book["recovered"], round * 2000, "{book}");
         assert_eq!(book["balanced"], true, "{book}");
     }
-    post(&gateway, 6000..8000).await;
+    post_numbers(&gateway, 6000..8000).await;
     b.restart().await;
     eventually("B has all", async || held(&gateway, "b").await == 0).await;
     total += delivered(&gateway, "b").await;
     assert_eq!((count(&a).await, count(&b).await), (8000, 8000));
     assert_eq!(total, 8000, "none was delivered twice");
-    assert_eq!(book(&gateway, "b").await["dropped"], serde_json::json!({}));
+    assert_eq!(gateway.book("b").await["dropped"], serde_json::json!({}));
 }
 
 #[tokio::test]
 async fn order_is_kept_through_memory_disk_and_restart() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
-    post(&gateway, 0..3000).await;
+    post_numbers(&gateway, 0..3000).await;
     eventually("it is on disk", async || spooled(&gateway).await == 3000).await;
     assert!(gateway.terminate().await.status.success());
     let address = influx.address();
     drop(influx);
     let influx = FakeHttp::start_at(address, []).await;
     gateway.restart().await;
-    post(&gateway, 3000..4000).await;
+    post_numbers(&gateway, 3000..4000).await;
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     assert_eq!(numbers(&influx, 0), (0..4000).collect::<Vec<_>>());
 }
@@ -66,7 +67,7 @@ async fn order_is_kept_through_memory_disk_and_restart() {
 async fn term_dead_backend_keeps_its_points_on_disk() {
     let silent = FakeHttp::start((0..100).map(|_| Answer::hang())).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &silent.url(), ""), &["b"])).await;
-    post(&gateway, 0..5000).await;
+    post_numbers(&gateway, 0..5000).await;
     eventually("it was asked", async || !silent.received().is_empty()).await;
     let began = Instant::now();
     let ended = gateway.terminate().await;
@@ -85,15 +86,12 @@ async fn term_dead_backend_keeps_its_points_on_disk() {
 #[tokio::test]
 async fn a_window_that_the_stop_has_closed_is_kept() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
-    let section = format!(
-        "[backends.b]\nkind = 'influxdb'\nurl = '{}'\ndatabase = 'd'\nflush = '1h'\n\
-         expire = {{ gauge = '0s' }}\n",
-        influx.url()
-    );
+    let keys = "flush = '1h'\nexpire = { gauge = '0s' }";
+    let section = common::influxdb("b", &influx.url(), keys);
     let mut gateway = Gateway::start(&config(&section, &["b"])).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(b"c:3|c\nc:4|c", gateway.addr("statsd", "udp")).await.unwrap();
-    eventually("they are in a window", async || book(&gateway, "b").await["held"]["windows"] == 2)
+    eventually("they are in a window", async || gateway.book("b").await["held"]["windows"] == 2)
         .await;
     let ended = gateway.terminate().await;
     assert!(ended.log.contains("\"kept\":1"), "{}", ended.log);
@@ -109,7 +107,7 @@ async fn a_window_that_the_stop_has_closed_is_kept() {
 async fn buf_replay_once_and_the_disk_is_given_back() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
-    post(&gateway, 0..30_000).await;
+    post_numbers(&gateway, 0..30_000).await;
     eventually("most is on disk", async || spooled(&gateway).await > 20_000).await;
     let full = size_of_dir(&gateway.data_dir());
     let address = influx.address();
@@ -121,7 +119,7 @@ async fn buf_replay_once_and_the_disk_is_given_back() {
     for _ in 0..2 {
         assert!(gateway.terminate().await.status.success());
         gateway.restart().await;
-        assert_eq!(book(&gateway, "b").await["recovered"], 0);
+        assert_eq!(gateway.book("b").await["recovered"], 0);
     }
     assert_eq!(influx.received().len(), requests, "nothing came again");
     let empty = size_of_dir(&gateway.data_dir());
@@ -134,7 +132,7 @@ async fn kill9_while_the_backend_is_away_loses_no_more_than_memory() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
     for part in 0..5 {
-        post(&gateway, part * 1000..(part + 1) * 1000).await;
+        post_numbers(&gateway, part * 1000..(part + 1) * 1000).await;
     }
     let on_disk = eventually("most is on disk", async || {
         let on_disk = spooled(&gateway).await;
@@ -146,7 +144,7 @@ async fn kill9_while_the_backend_is_away_loses_no_more_than_memory() {
     drop(influx);
     let influx = FakeHttp::start_at(address, []).await;
     gateway.restart().await;
-    let recovered = book(&gateway, "b").await["recovered"].as_u64().unwrap();
+    let recovered = gateway.book("b").await["recovered"].as_u64().unwrap();
     assert!(recovered >= on_disk, "{recovered} < {on_disk}");
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     assert_eq!(numbers(&influx, 0), (0..recovered).collect::<Vec<_>>(), "no gap but at the end");
@@ -156,22 +154,22 @@ async fn kill9_while_the_backend_is_away_loses_no_more_than_memory() {
 async fn buf_missing_file_is_no_reason_not_to_start() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
-    post(&gateway, 0..2000).await;
+    post_numbers(&gateway, 0..2000).await;
     gateway.terminate().await;
     fs::remove_file(spool_file(&gateway)).unwrap();
     gateway.restart().await;
-    assert_eq!(book(&gateway, "b").await["recovered"], 0);
+    assert_eq!(gateway.book("b").await["recovered"], 0);
 
-    post(&gateway, 0..2000).await;
+    post_numbers(&gateway, 0..2000).await;
     gateway.terminate().await;
     fs::write(spool_file(&gateway), "garbage".repeat(10_000)).unwrap();
     gateway.restart().await;
-    let book_of_b = book(&gateway, "b").await;
+    let book_of_b = gateway.book("b").await;
     assert_eq!(book_of_b["noticed"]["spool_damaged"], 1, "{book_of_b}");
     assert!(gateway.data_dir().join("spool/b.db.damaged-1").exists());
     assert!(gateway.log().contains("the spool is damaged"), "{}", gateway.log());
 
-    post(&gateway, 0..2000).await;
+    post_numbers(&gateway, 0..2000).await;
     eventually("a new file is in use", async || spooled(&gateway).await > 0).await;
 }
 
@@ -180,7 +178,7 @@ async fn buf_missing_file_is_no_reason_not_to_start() {
 async fn damaged_records_are_skipped_and_counted() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), SMALL), &["b"])).await;
-    post(&gateway, 0..10_000).await;
+    post_numbers(&gateway, 0..10_000).await;
     gateway.terminate().await;
     let mut bytes = fs::read(spool_file(&gateway)).unwrap();
     let at = bytes.windows(6).rposition(|window| window == b"value=").unwrap();
@@ -191,7 +189,7 @@ async fn damaged_records_are_skipped_and_counted() {
     let influx = FakeHttp::start_at(address, []).await;
     gateway.restart().await;
     eventually("the rest is delivered", async || held(&gateway, "b").await == 0).await;
-    let book = book(&gateway, "b").await;
+    let book = gateway.book("b").await;
     let lost = book["dropped"]["spool_damaged"].as_u64().unwrap();
     assert!((1..10_000).contains(&lost), "{book}");
     assert_eq!(numbers(&influx, 0).len() as u64 + lost, 10_000);
@@ -208,7 +206,7 @@ async fn a_second_gateway_on_one_data_directory_is_refused() {
     let holder = format!("in use by another gateway (pid {}, started ", gateway.daemon.pid());
     assert!(log.contains(&holder), "{log}");
     // The one that runs has not noticed.
-    post(&gateway, 0..10).await;
+    post_numbers(&gateway, 0..10).await;
     eventually("it is delivered", async || delivered(&gateway, "b").await == 10).await;
     // A lock that a killed process has left is none.
     gateway.kill9();
@@ -219,7 +217,7 @@ async fn a_second_gateway_on_one_data_directory_is_refused() {
 async fn a_spool_belongs_to_its_kind_and_to_its_name() {
     let influx = FakeHttp::judging(|_| Answer::status(503)).await;
     let mut gateway = Gateway::start(&config(&influxdb("b", &influx.url(), ""), &["b"])).await;
-    post(&gateway, 0..100).await;
+    post_numbers(&gateway, 0..100).await;
     gateway.terminate().await;
     let statsd = "[backends.b]\nkind = 'statsd'\naddress = 'udp://127.0.0.1:9'\n";
     fs::write(gateway.config_file(), config(statsd, &["b"])).unwrap();
@@ -241,27 +239,16 @@ fn run_again(gateway: &Gateway) -> std::process::Output {
     pointsman(&["run", "--log-format", "json", "--config", file, "--data-dir", data])
 }
 
-/// Posts the points that carry these numbers as values, and as times too.
-async fn post(gateway: &Gateway, numbers: Range<u64>) {
-    let point = |n: u64| format!("{{\"name\":\"n\",\"time\":{},\"value\":{n}}}", 1_700_000_000 + n);
-    let body = format!("[{}]", numbers.map(point).collect::<Vec<_>>().join(","));
-    gateway.http("api").post("/v1/points", body).await.expect_success();
-}
-
-async fn book(gateway: &Gateway, backend: &str) -> Value {
-    gateway.ledger().await["backends"][backend].take()
-}
-
 async fn delivered(gateway: &Gateway, backend: &str) -> u64 {
-    book(gateway, backend).await["delivered"].as_u64().unwrap()
+    gateway.book(backend).await["delivered"].as_u64().unwrap()
 }
 
 async fn held(gateway: &Gateway, backend: &str) -> u64 {
-    book(gateway, backend).await["held"]["total"].as_u64().unwrap()
+    gateway.book(backend).await["held"]["total"].as_u64().unwrap()
 }
 
 async fn spooled(gateway: &Gateway) -> u64 {
-    book(gateway, "b").await["held"]["spool"].as_u64().unwrap()
+    gateway.book("b").await["held"]["spool"].as_u64().unwrap()
 }
 
 async fn count(server: &Influxd) -> u64 {
@@ -271,12 +258,8 @@ async fn count(server: &Influxd) -> u64 {
 
 /// The numbers in the requests from the given one on, in order.
 fn numbers(server: &FakeHttp, from: usize) -> Vec<u64> {
-    let number = |line: &str| {
-        let (_, value) = line.split_once("value=").unwrap();
-        value.split_once(' ').unwrap().0.parse::<f64>().unwrap() as u64
-    };
     let requests = server.received();
-    requests[from..].iter().flat_map(|request| request.body.lines().map(number)).collect()
+    requests[from..].iter().flat_map(|request| numbers_in(&request.body)).collect()
 }
 
 fn spool_file(gateway: &Gateway) -> PathBuf {
@@ -293,19 +276,13 @@ fn size_of_dir(dir: &Path) -> u64 {
 }
 
 fn config(backends: &str, names: &[&str]) -> String {
-    format!("{LISTENERS}{backends}[[routes]]\nto = {names:?}\n")
+    format!("grace = '1s'\n{API}{STATSD}{backends}{}", all_to(names))
 }
 
 fn influxdb(name: &str, url: &str, keys: &str) -> String {
-    format!(
-        "[backends.{name}]\nkind = 'influxdb'\nurl = '{url}'\ndatabase = 'd'\n\
-         aggregate = false\nflush = '100ms'\nretry = {{ first = '20ms', max = '200ms' }}\n{keys}\n"
-    )
+    let retry = "retry = { first = '20ms', max = '200ms' }";
+    common::influxdb(name, url, &format!("aggregate = false\nflush = '100ms'\n{retry}\n{keys}"))
 }
 
 /// Little memory, so that there is something on disk soon.
 const SMALL: &str = "memory = '16KiB'\nbatch = { points = 100, bytes = '4KiB' }";
-
-const LISTENERS: &str = "grace = '1s'\n[admin]\nbind = '127.0.0.1:0'\n\
-                         [listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n\
-                         [listeners.statsd]\nprotocol = 'statsd'\nbind = ['udp://127.0.0.1:0']\n";

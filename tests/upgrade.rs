@@ -1,5 +1,5 @@
-//! An upgrade under load: a million datagrams across ten restarts, on sockets that a service manager
-//! keeps, and every one of them is in a sum.
+//! An upgrade under load: a million datagrams across ten restarts, on sockets that a service
+//! manager keeps, and every one of them is in a sum.
 //!
 //! The senders go on while one process ends and the next one starts; they wait only when the kernel
 //! has no more room, so that the reason for a datagram that is missing can only be the gateway. The

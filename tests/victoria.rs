@@ -6,14 +6,16 @@
 
 mod common;
 
-use common::{Gateway, VictoriaMetrics, eventually};
+use common::{Gateway, STATSD, VictoriaMetrics, api_to_influxdb, eventually, post};
 use serde_json::{Value, json};
 use tokio::net::UdpSocket;
 
 #[tokio::test]
 async fn values_of_every_listener_arrive() {
     let server = VictoriaMetrics::start().await;
-    let gateway = Gateway::start(&config(&server)).await;
+    let gateway =
+        Gateway::start(&format!("{STATSD}{}", api_to_influxdb(&server.url(), "flush = '1s'")))
+            .await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let packet = "vm hits:1|c|@0.5|#os:a b,canary\nvm.wait:10|ms\nvm.wait:30|ms\nvm.users:x|s\nvm.depth:-7.5|g";
     socket.send_to(packet.as_bytes(), gateway.addr("statsd", "udp")).await.unwrap();
@@ -23,7 +25,7 @@ async fn values_of_every_listener_arrive() {
         {"name": "vm.build", "tags": {"q": name}, "time": now, "n": 1e300, "m": -0.1, "ok": true},
         {"name": "vm.big", "time": now, "value": 9_007_199_254_740_993_u64},
     ]);
-    gateway.http("api").post("/v1/points", points.to_string()).await.expect_success();
+    post(&gateway, &points).await;
 
     let expected = [
         ("vm hits_count", json!({"os": "a b", "canary": "true"}), 2.0),
@@ -62,28 +64,4 @@ fn labels(series: &Value) -> Value {
 
 fn floats(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
-}
-
-fn config(server: &VictoriaMetrics) -> String {
-    format!(
-        r#"
-        [admin]
-        bind = "127.0.0.1:0"
-        [listeners.statsd]
-        protocol = "statsd"
-        bind = ["udp://127.0.0.1:0"]
-        [listeners.api]
-        protocol = "http"
-        bind = ["tcp://127.0.0.1:0"]
-        [backends.victoria]
-        kind = "influxdb"
-        url = "{}"
-        database = "d"
-        flush = "1s"
-        [[routes]]
-        name = "all"
-        to = ["victoria"]
-        "#,
-        server.url()
-    )
 }

@@ -31,20 +31,17 @@
 mod answer;
 pub(crate) mod body;
 pub(crate) mod draft;
-pub(crate) mod refusals;
 mod value;
 
-pub use answer::Answer;
 pub use body::BodyError;
-pub use refusals::{ItemError, Refusals};
 
 use crate::batch::Batch;
 use crate::decimal::unsigned;
 use crate::error::ParseError;
+use crate::refusals::{ItemError, Refusal, Refusals};
 use crate::timestamp::TimeRange;
 use body::{Text, each_element, each_item, each_member};
 use draft::Draft;
-use refusals::Refusal;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use value::Scalar;

@@ -9,9 +9,9 @@
 //! fuzzed, benchmarked and used alone.
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
-//! ([`batch`]), what can be wrong ([`error`]), what all protocols share ([`decimal`],
-//! [`timestamp`], and [`frame`]: how a byte stream becomes lines), then one module for each
-//! protocol, parser and encoder side by side.
+//! ([`batch`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
+//! what all protocols share ([`decimal`], [`timestamp`], and [`frame`]: how a byte stream becomes
+//! lines), then one module for each protocol, parser and encoder side by side.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -23,7 +23,9 @@ pub mod point;
 
 pub mod batch;
 
+mod answer;
 pub mod error;
+mod refusals;
 
 pub mod decimal;
 pub mod frame;
@@ -39,7 +41,9 @@ pub mod statsd;
 
 mod encode;
 
+pub use answer::Answer;
 pub use batch::{Batch, Mark, PointWriter};
 pub use encode::Encode;
 pub use error::{ParseError, Skip};
 pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};
+pub use refusals::{ItemError, Refusals};

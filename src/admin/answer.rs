@@ -1,4 +1,5 @@
-//! Answers in JSON, each a line; refusals are all of one shape: `{"error":{"code":…,"message":"…"}}`.
+//! Answers in JSON, each a line; refusals are all of one shape:
+//! `{"error":{"code":…,"message":"…"}}`.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri, header};

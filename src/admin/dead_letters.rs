@@ -37,7 +37,7 @@ pub(super) async fn list(
     let Query(Wanted { backend, reason, limit, after }) = wanted?;
     let which = Selection { backend, reason, ..Selection::default() };
     let limit = limit.unwrap_or(LIMIT).min(LIMIT_MAX);
-    let page = ask(&state, move |letters| letters.page(&which, after, limit)).await?;
+    let page = ask(&state, move |letters| Ok(letters.page(&which, after, limit))).await?;
     Ok(Json(page.into()))
 }
 

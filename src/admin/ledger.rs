@@ -70,6 +70,8 @@ pub struct Backend {
     /// Age of the oldest payload in the queue.
     pub oldest_seconds: f64,
     pub series: u64,
+    /// Why the backend takes nothing at present; none while it is well, or was never asked.
+    pub ill: Option<String>,
     /// Whether the equation holds.
     pub balanced: bool,
 }
@@ -151,6 +153,7 @@ impl Backend {
             queued_bytes: book.queued_bytes.get(),
             oldest_seconds: book.oldest_seconds(now),
             series: book.series.get(),
+            ill: book.illness(),
             balanced: false,
         };
         let gone = backend.delivered + backend.dropped.values().sum::<u64>() + backend.replayed;

@@ -67,7 +67,7 @@ impl Lanes {
         let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
-            Some((kind, _)) if book.under_way() > 0 => {
+            Some((kind, state)) if book.under_way() > 0 || !state.is_at_rest() => {
                 return Err(format!(
                     "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
                     settings.kind
@@ -112,7 +112,8 @@ impl Lanes {
     }
 
     /// Waits until every lane has drained; what has not by the deadline is stopped, and what it
-    /// held is on disk or lost. Answers how many points each lost by that, if any. The table that referred to them must be gone.
+    /// held is on disk or lost. Answers how many points each lost by that, if any. The table that
+    /// referred to them must be gone.
     pub(super) async fn drain(&mut self, deadline: Instant) -> BTreeMap<String, u64> {
         let mut lost = BTreeMap::new();
         for (name, mut running) in std::mem::take(&mut self.running) {

@@ -13,6 +13,7 @@
 
 pub mod answer;
 mod endpoints;
+mod lookup;
 mod request;
 
 use super::{Outcome, Payload, Ship, Shipping, World};
@@ -21,6 +22,7 @@ use answer::Answer;
 use bytes::Bytes;
 use endpoints::{Endpoints, Try, is_away};
 use influxdb::Query as _;
+use lookup::Lookup;
 use protocols::influxdb as line;
 use request::{Request, Target};
 use reqwest::StatusCode;
@@ -117,7 +119,8 @@ pub struct Shipper {
     client: reqwest::Client,
     request: Request,
     endpoints: Arc<Endpoints>,
-    /// By endpoint, the database still to be created; `None` once it is there or was never asked for.
+    /// By endpoint, the database still to be created; `None` once it is there or was never asked
+    /// for.
     create: Vec<Option<String>>,
 }
 
@@ -131,7 +134,7 @@ impl Shipper {
         // The first caller wins and the others are told so, which is all that is wanted.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (request, targets) = (Request::new(config), Target::all(config)?);
-        let client = client(&request, targets.len() > 1)?;
+        let client = client(&request, targets.len() > 1, Lookup::new(world.book))?;
         let database = config.create_database.then(|| config.database.clone()).flatten();
         let create = vec![database; targets.len()];
         let longest = config.probe.unwrap_or(PROBE).0;
@@ -201,12 +204,13 @@ impl Shipper {
     }
 }
 
-fn client(request: &Request, has_choice: bool) -> Result<reqwest::Client, String> {
+fn client(request: &Request, has_choice: bool, lookup: Lookup) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder()
         .default_headers(request.credentials()?)
         .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
-        .pool_idle_timeout(POOL_IDLE);
+        .pool_idle_timeout(POOL_IDLE)
+        .dns_resolver(Arc::new(lookup));
     if has_choice {
         builder = builder.connect_timeout(CONNECT_WAIT);
     }

@@ -5,6 +5,8 @@
 //! status is 0 when what was asked for was done, 1 when letters stayed, when there is no such
 //! letter or nobody answers, 2 when the question makes no sense.
 
+pub use super::arguments::Arguments;
+
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
 use clap::ValueEnum;
@@ -89,22 +91,22 @@ fn list(options: &Options, which: &Asked, limit: Option<usize>, after: Option<i6
     let query: Vec<_> = query.collect();
     let answer = ask(options, &format!("?{}", query.join("&")), None);
     let Answer::Nobody(why) = answer else { return told(options, &answer, listed) };
+    if !options.data_dir.is_dir() {
+        let dir = options.data_dir.display();
+        let problem = format!("{why}, and there is no data directory `{dir}`");
+        return Printout::failed(1, &format!("{problem}; are `--admin` and `--data-dir` right?"));
+    }
     let which = Selection {
         backend: which.backend.clone(),
         reason: which.reason.clone(),
         ..Selection::default()
     };
-    match list_files(&options.data_dir, &which, after, limit.unwrap_or(OFFLINE)) {
-        Ok(page) => {
-            let text = serde_json::to_string(&List::from(page)).unwrap_or_default() + "\n";
-            let mut printout = told(options, &Answer::Done(text), listed);
-            let dir = options.data_dir.display();
-            let note = format!("{why}: this is what lies in {dir}\n");
-            printout.err.insert_str(0, &note);
-            printout
-        }
-        Err(problem) => Printout::failed(1, &problem),
-    }
+    let page = list_files(&options.data_dir, &which, after, limit.unwrap_or(OFFLINE));
+    let text = serde_json::to_string(&List::from(page)).unwrap_or_default() + "\n";
+    let mut printout = told(options, &Answer::Done(text), listed);
+    let dir = options.data_dir.display();
+    printout.err.insert_str(0, &format!("{why}: this is what lies in {dir}\n"));
+    printout
 }
 
 /// Prints an answer as it is, or as `show` writes it, which also knows the exit status.
@@ -113,7 +115,8 @@ fn told(options: &Options, answer: &Answer, show: fn(&str) -> Option<(String, u8
         Answer::Done(text) => text,
         Answer::Refused(problem, status) => return Printout::failed(*status, problem),
         Answer::Nobody(why) => {
-            return Printout::failed(1, &format!("{why}; this needs the running gateway"));
+            let hint = "this needs a running gateway: is it started, and is `--admin` right?";
+            return Printout::failed(1, &format!("{why}; {hint}"));
         }
     };
     match show(text) {
@@ -127,17 +130,22 @@ fn told(options: &Options, answer: &Answer, show: fn(&str) -> Option<(String, u8
 
 fn listed(text: &str) -> Option<(String, u8)> {
     let list: List = serde_json::from_str(text).ok()?;
+    let mut out = String::new();
+    for problem in &list.unreadable {
+        let _ = writeln!(out, "missing here: {}", escaped(problem));
+    }
+    let status = u8::from(!list.unreadable.is_empty());
     if list.letters.is_empty() {
-        return Some(("there are no dead letters\n".to_owned(), 0));
+        out.push_str("there are no dead letters\n");
+        return Some((out, status));
     }
     let title = ["ID", "REFUSED", "BACKEND", "REASON", "POINTS", "WORDS"].map(str::to_owned);
     let row = |letter: &View| {
         let View { id, refused, backend, reason, points, words, .. } = letter;
         let (id, points) = (id.to_string(), points.to_string());
-        [id, short(refused), backend.clone(), reason.clone(), points, escaped(words)]
+        [id, short(refused), escaped(backend), escaped(reason), points, escaped(words)]
     };
     let rows: Vec<_> = std::iter::once(title).chain(list.letters.iter().map(row)).collect();
-    let mut out = String::new();
     for row in &rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
@@ -153,7 +161,7 @@ fn listed(text: &str) -> Option<(String, u8)> {
     if let Some(next) = list.next {
         let _ = writeln!(out, "older ones: --after {next}");
     }
-    Some((out, 0))
+    Some((out, status))
 }
 
 fn show(text: &str) -> Option<(String, u8)> {
@@ -261,7 +269,7 @@ fn escaped(text: &str) -> String {
 
 impl Printout {
     fn failed(status: u8, problem: &str) -> Self {
-        Self { out: String::new(), err: format!("error: {problem}\n"), status }
+        Self { out: String::new(), err: format!("error: {}\n", escaped(problem)), status }
     }
 }
 

@@ -3,18 +3,22 @@
 //! A letter is replayed whole or not at all: when one of its points finds no route, or a record
 //! is no point, or a backend that would get it has no room, then it stays as it is; and so does one
 //! of which it is not known what was refused, where a repeat would do harm. Letters leave
-//! their file only after all their points were handed to lanes; a kill in between has them
-//! replayed again. What is refused again becomes a new letter.
+//! their file only when all their points are where they survive the process again, or delivered, or
+//! in the queue of a backend that keeps nothing on disk; a kill before that has them replayed
+//! again. What is refused again becomes a new letter; what a full queue dropped leaves the old one.
 
 use super::decode::{Decoded, decode};
 use super::view::DAMAGED;
 use crate::clock::Clock;
-use crate::lane::{DeadLetters, Letter, Place, Selection};
+use crate::lane::{
+    DeadLetters, Fate, Heading, Letter, Level, Loss, Place, Receipt, Selection, Slip,
+};
 use crate::route::again::Errand;
 use crate::route::{Table, Tables};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// What became of the letters that were to be replayed, in points.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,20 +46,25 @@ pub async fn replay(
 ) -> Result<Replayed, String> {
     let mut told = Replayed::default();
     // Those of now: what is refused again meanwhile waits for the next time.
-    let places = on_disk(letters, move |letters| letters.places(&which)).await?;
-    for places in places.chunks(CHUNK) {
-        let read = places.to_vec();
-        let read =
-            move |letters: &DeadLetters| read.iter().map(|place| letters.at(place)).collect();
-        let found: Vec<Option<Letter>> = on_disk(letters, read).await?;
-        let mut gone = Vec::new();
-        for letter in found.into_iter().flatten() {
-            ease(tables).await;
-            match hand_over(&tables.load(), &letter, clock) {
-                Ok(()) => gone.push(letter.heading.place.clone()),
-                Err(reason) => told.keep(&letter, &reason),
+    let (places, unreadable) = on_disk(letters, move |letters| Ok(letters.places(&which))).await?;
+    told.problems.extend(unreadable);
+    for places in places.chunks(LOT) {
+        let mut under_way = Vec::new();
+        for places in places.chunks(CHUNK) {
+            let read = places.to_vec();
+            let read =
+                move |letters: &DeadLetters| read.iter().map(|place| letters.at(place)).collect();
+            let found: Vec<Option<Letter>> = on_disk(letters, read).await?;
+            for letter in found.into_iter().flatten() {
+                ease(tables).await;
+                let handed_over = hand_over(&tables.load(), &letter, clock);
+                match handed_over {
+                    Ok(receipt) => under_way.push((letter.heading, receipt)),
+                    Err(reason) => told.keep(&letter.heading, &reason),
+                }
             }
         }
+        let gone = told.arrived(under_way).await;
         told.replayed += on_disk(letters, move |letters| letters.replayed(&gone)).await?.points;
     }
     Ok(told)
@@ -69,7 +78,7 @@ enum Stays {
     Because(String),
 }
 
-fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<(), Stays> {
+fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<Receipt, Stays> {
     let because = |problem: String| Stays::Because(problem);
     let heading = &letter.heading;
     if heading.points < heading.among && !REPEATABLE.contains(&&*heading.kind) {
@@ -93,14 +102,44 @@ fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<(), Stays> 
     if let Some(full) = errand.full() {
         return Err(because(format!("the queue of backend `{full}` is full")));
     }
-    errand.run(&points, clock.now());
-    Ok(())
+    let (slip, receipt) = Slip::new(Level::Queued);
+    errand.run(&points, clock.now(), &slip);
+    Ok(receipt)
+}
+
+/// Why a letter stays although its points were handed over.
+fn stays(fate: &Fate) -> Option<Stays> {
+    let losses = match fate {
+        Fate::Kept => return None,
+        Fate::Late(points) => {
+            return Some(Stays::Because(format!(
+                "{points} of its points were handed over and are not on disk yet; replayed again, they come twice"
+            )));
+        }
+        Fate::Lost(losses) => losses,
+    };
+    let loss = losses.iter().find(|loss| FOR_NOW.contains(&loss.reason))?;
+    let Loss { backend, reason, points, .. } = loss;
+    Some(Stays::Because(format!("backend `{backend}` dropped {points} of its points, {reason}")))
 }
 
 impl Replayed {
-    fn keep(&mut self, letter: &Letter, reason: &Stays) {
-        let Place { id, backend } = &letter.heading.place;
-        self.kept += u64::from(letter.heading.points);
+    /// Waits until points have arrived; answers the letters that may go.
+    async fn arrived(&mut self, under_way: Vec<(Heading, Receipt)>) -> Vec<Place> {
+        let up = Instant::now() + ARRIVAL;
+        let mut gone = Vec::new();
+        for (heading, mut receipt) in under_way {
+            match stays(&receipt.by(sleep_until(up)).await) {
+                None => gone.push(heading.place),
+                Some(reason) => self.keep(&heading, &reason),
+            }
+        }
+        gone
+    }
+
+    fn keep(&mut self, heading: &Heading, reason: &Stays) {
+        let Place { id, backend } = &heading.place;
+        self.kept += u64::from(heading.points);
         let problem = match reason {
             Stays::Unmatched(points) => {
                 self.unmatched += points;
@@ -136,8 +175,14 @@ async fn on_disk<T: Send + 'static>(
 
 /// Kinds of backends that hold a point once, however often it comes.
 const REPEATABLE: [&str; 2] = ["influxdb", "store"];
-/// How many letters a kill may have replayed again.
+/// How many letters are in memory at a time.
 const CHUNK: usize = 32;
+/// How many letters a kill may have replayed again.
+const LOT: usize = 1024;
+/// Points of a window are on disk when it has closed, others in about a second.
+const ARRIVAL: Duration = Duration::from_secs(60);
+/// Reasons of drops after which a letter is still worth keeping.
+const FOR_NOW: [&str; 4] = ["queue_full", "inbox_full", "sample_limit", "shutdown"];
 /// How many letters that stay are told of one by one.
 const PROBLEMS_MAX: usize = 10;
 /// A shaper waits for no backend, so it is never behind for long.

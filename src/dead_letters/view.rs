@@ -16,6 +16,9 @@ pub struct List {
     pub sum: Sum,
     /// What `after` has to be for the next page; `None` if this was the last.
     pub next: Option<i64>,
+    /// Which files could not be read, and why; their letters are missing here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// A letter without its records.
@@ -59,7 +62,8 @@ pub struct Shown {
 /// What is in a letter.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// The records in the backend's own bytes, as far as they are UTF-8; `None` if they are damaged.
+    /// The records in the backend's own bytes, as far as they are UTF-8; `None` if they are
+    /// damaged.
     pub records: Option<String>,
     /// The records as points.
     pub decoded: Vec<Box<RawValue>>,
@@ -71,7 +75,7 @@ pub struct Content {
 impl From<Page> for List {
     fn from(page: Page) -> Self {
         let letters = page.headings.into_iter().map(View::from).collect();
-        Self { letters, sum: page.sum, next: page.next }
+        Self { letters, sum: page.sum, next: page.next, unreadable: page.unreadable }
     }
 }
 

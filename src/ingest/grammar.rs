@@ -127,7 +127,7 @@ fn is_json(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start().first(), Some(b'[' | b'{'))
 }
 
-fn first(refusals: &json::Refusals<'_>) -> Result<(), String> {
+fn first(refusals: &protocols::Refusals<'_>) -> Result<(), String> {
     refusals.listed().first().map_or(Ok(()), |refused| Err(refused.message.clone().into_owned()))
 }
 

@@ -5,11 +5,10 @@
 //! ```
 //!
 //! Every refusal is `{"error":{"code":…,"message":…}}`, or has InfluxDB's shape where that is
-//! spoken, and is counted: `not_found`, `wrong_method`, `unsupported_encoding`,
-//! `unsupported_type`, `body_too_large`, `bad_encoding`, `broken_body`, `request_timeout`,
-//! `header_timeout`, `not_http`, `overloaded`, `invalid_key`, `key_conflict`, `key_in_use`, those of
-//! [`ack`], and the reasons of the parsers. An idle connection
-//! that is closed is noticed as `idle_timeout`.
+//! spoken, and is counted: `not_found`, `wrong_method`, `unsupported_encoding`, `unsupported_type`,
+//! `body_too_large`, `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`,
+//! `not_http`, `overloaded`, `invalid_key`, `key_conflict`, `key_in_use`, those of [`ack`], and the
+//! reasons of the parsers. An idle connection that is closed is noticed as `idle_timeout`.
 
 mod ack;
 mod answer;
@@ -21,6 +20,7 @@ mod points;
 mod query;
 mod repeat;
 mod taking;
+mod waiting;
 
 use super::intake::Context;
 use super::stream::{Connection, Presence};

@@ -1,21 +1,21 @@
 //! What a receiving task sees of a lane: its shard of the windows, and a batch to fill.
 //!
-//! A front lives for one received batch. It never waits, and takes a point of a known series
-//! in without an allocation. Statsd kinds of an aggregating lane go into the worker's shard,
-//! unless the point has a time of its own; whatever else comes is copied and sent to the
-//! shaper when the front is closed. Counts `handed`, and as dropped `inbox_full` (the shaper
-//! is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
+//! A front lives for one received batch. It never waits, and takes a point of a known series in
+//! without an allocation. Statsd kinds of an aggregating lane go into the worker's shard, unless
+//! the point has a time of its own; whatever else comes is copied and sent to the shaper when the
+//! front is closed. Counts `handed`, and as dropped `inbox_full` (the shaper is behind by
+//! [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
 //! `unrepresentable` (a negative timing in layout `statsd`), and tells who waits of each. Who
 //! waits, and what was promised, goes on with the points.
 
 use super::Handle;
 use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
+use super::parcel::Parcel;
 use super::receipt::Hold;
 use super::reserve::Reservation;
 use super::riders::Riders;
 use super::series::{of_kind, series_hash};
-use super::shaper::Parcel;
 use super::table::Series;
 use super::windows::{Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};

@@ -1,15 +1,16 @@
 //! Dead letters: what a backend refused for good, kept on disk for a person to look at.
 //!
 //! Each backend's *name* has a file of its own, and in memory this: [`Letters`]. A shipper
-//! [puts](Letters::put) a refusal in and goes on; one blocking thread writes what has come together.
-//! Points in a letter are held, `dead_letters`, from the moment they are put in until they are
-//! replayed or purged, or the oldest leave because there are more than `dead_letters.max_size`.
+//! [puts](Letters::put) a refusal in and goes on; one blocking thread writes what has come
+//! together. Points in a letter are held, `dead_letters`, from the moment they are put in until
+//! they are replayed or purged, or the oldest leave because there are more than
+//! `dead_letters.max_size`.
 //!
 //! Nothing here may hold up or stop deliveries. So a refusal is dropped, and counted with its own
-//! reason, when the backend keeps none (`dead_letters = false`), when [`TRAY_BYTES_MAX`] are still to
-//! be written, and when the disk does not take it. A file that SQLite cannot read is set aside as
-//! `<name>.db.damaged-N`, which is noticed as `dead_letters_damaged`; what it held is dropped with
-//! that reason, as far as it was known.
+//! reason, when the backend keeps none (`dead_letters = false`), when [`TRAY_BYTES_MAX`] are still
+//! to be written, and when the disk does not take it. A file that SQLite cannot read is set aside
+//! as `<name>.db.damaged-N`, which is noticed as `dead_letters_damaged`; what it held is dropped
+//! with that reason, as far as it was known.
 //!
 //! What is asked of the file ([`office`]) blocks, and writes first what still waits in memory.
 

@@ -30,7 +30,7 @@ pub enum Level {
 pub enum Fate {
     /// All of them are where they should be.
     Kept,
-    /// So many are not there yet, by the backend that has the most to do. They are kept.
+    /// So many are not there yet, by the backend that has the most to do. None is lost so far.
     Late(u64),
     /// Some never will be.
     Lost(Vec<Loss>),
@@ -65,6 +65,7 @@ pub struct Hold {
 pub struct Receipt {
     sheet: Arc<Sheet>,
     gone: oneshot::Receiver<()>,
+    is_resolved: bool,
 }
 
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl Slip {
     pub fn new(level: Level) -> (Self, Receipt) {
         let (alive, gone) = oneshot::channel();
         let sheet = Arc::<Sheet>::default();
-        let receipt = Receipt { sheet: Arc::clone(&sheet), gone };
+        let receipt = Receipt { sheet: Arc::clone(&sheet), gone, is_resolved: false };
         (Self(Arc::new(Request { level, sheet, _alive: alive })), receipt)
     }
 
@@ -147,15 +148,27 @@ impl Hold {
 }
 
 impl Receipt {
-    /// Waits until it resolves, or time is up.
-    pub async fn by(mut self, up: impl Future<Output = ()>) -> Fate {
-        let in_time = tokio::select! {
-            biased;
-            // That its sender has gone is what it waits for.
-            _ = &mut self.gone => true,
-            () = up => false,
-        };
-        self.sheet.fate(in_time)
+    /// Waits until it resolves, or time is up; may be called again for more time.
+    pub async fn by(&mut self, up: impl Future<Output = ()>) -> Fate {
+        if !self.is_resolved {
+            self.is_resolved = tokio::select! {
+                biased;
+                // That its sender has gone is what it waits for.
+                _ = &mut self.gone => true,
+                () = up => false,
+            };
+        }
+        self.fate()
+    }
+
+    /// Whether nothing about the fate will change any more.
+    pub fn is_resolved(&self) -> bool {
+        self.is_resolved
+    }
+
+    /// What is known by now.
+    pub fn fate(&self) -> Fate {
+        self.sheet.fate(self.is_resolved)
     }
 }
 
@@ -183,18 +196,24 @@ mod tests {
     use std::time::Duration;
     use tokio::time::{Instant, sleep};
 
-    async fn fate(receipt: Receipt) -> Fate {
+    async fn fate(mut receipt: Receipt) -> Fate {
         receipt.by(sleep(Duration::from_secs(1))).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_resolves_when_the_slip_and_the_last_hold_are_gone() {
-        let (slip, receipt) = Slip::new(Level::Queued);
+        let (slip, mut receipt) = Slip::new(Level::Queued);
         let hold = slip.hold("a", 3);
         let other = hold.clone();
         drop(hold);
         let began = Instant::now();
-        let waiting = tokio::spawn(receipt.by(sleep(Duration::from_secs(60))));
+        let waiting = tokio::spawn(async move {
+            let early = receipt.by(sleep(Duration::from_millis(500))).await;
+            assert_eq!((early, receipt.is_resolved()), (Fate::Late(3), false));
+            let fate = receipt.by(sleep(Duration::from_secs(60))).await;
+            assert_eq!((&fate, receipt.is_resolved()), (&receipt.fate(), true));
+            fate
+        });
         sleep(Duration::from_secs(1)).await;
         drop(other);
         sleep(Duration::from_secs(1)).await;

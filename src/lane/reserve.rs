@@ -8,7 +8,7 @@
 //! queue takes what was promised nevertheless.
 
 use super::Handle;
-use super::shaper::Parcel;
+use super::parcel::Parcel;
 use super::state::State;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

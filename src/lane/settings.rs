@@ -1,6 +1,6 @@
 //! What one lane does, with every default resolved.
 
-use super::line::Limits;
+use super::queue::Limits;
 use super::{Config, Durability, Expire, Layout, OnDisk, WhenFull};
 use std::time::Duration;
 

@@ -1,26 +1,27 @@
 //! One task a lane: batches and closed windows in, payloads out to the queue.
 //!
-//! Owns the encoder and the payload that is being filled, and the only flush timer there is.
-//! Never waits for the network. A payload is pushed when it is full (points or bytes), when
-//! its oldest point has waited long enough, at the end of each window, and a few milliseconds
-//! after somebody began to wait for it. Counts `dropped` by
-//! the encoder's reasons, `lost_parts`, `time_moved`, `name_collision`, and what windows folded.
+//! Owns the encoder and the payload that is being filled, and the only flush timer there is. Never
+//! waits for the network. A payload is pushed when it is full (points or bytes), when its oldest
+//! point has waited long enough, at the end of each window, and a few milliseconds after somebody
+//! began to wait for it. Counts `dropped` by the encoder's reasons, `lost_parts`, `time_moved`,
+//! `name_collision`, and what windows folded.
+
+mod open;
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
-use super::line::Entry;
 use super::names::Names;
+use super::parcel::Parcel;
 use super::riders::Riders;
 use super::series::series_hash;
 use super::settings::Settings;
 use super::table::Series;
 use super::windows::Closed;
 use super::{Expire, ExpireAfter, State};
-use crate::backend::Payload;
-use crate::books::BackendBook;
 use crate::clock::Clock;
 use crate::units::Span;
-use crate::waybill::{Draft, Manifest, Source};
+use crate::waybill::Source;
+use open::Open;
 use protocols::{Batch, Encode, Kind, Point, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,61 +29,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// A batch on its way to a shaper; what of it never arrives is counted as lost to the shutdown.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    batch: Batch,
-    manifest: Manifest,
-    riders: Riders,
-    /// How many of its points the shaper has worked on.
-    done: usize,
-    bytes: usize,
-    state: Arc<State>,
-}
-
-impl Parcel {
-    /// Wraps a batch and counts it.
-    pub(super) fn new(
-        batch: Batch,
-        manifest: Manifest,
-        riders: Riders,
-        state: &Arc<State>,
-    ) -> Self {
-        let bytes = batch.bytes();
-        state.book.inbox.add(batch.len() as u64);
-        state.inbox_bytes.fetch_add(bytes, Relaxed);
-        Self { batch, manifest, riders, done: 0, bytes, state: Arc::clone(state) }
-    }
-
-    /// As [`unpack`](Self::unpack), and tells who waits that nothing will come of it.
-    pub(super) fn give_up(self, reason: &'static str) -> Batch {
-        self.riders.lose(self.batch.len() as u64, reason, None);
-        self.unpack()
-    }
-
-    /// The batch, of which the caller has to account now for what is not done.
-    pub(super) fn unpack(mut self) -> Batch {
-        self.finish(self.batch.len());
-        std::mem::take(&mut self.batch)
-    }
-
-    /// The caller has accounted for the points up to this one.
-    fn finish(&mut self, done: usize) {
-        self.state.book.inbox.sub((done - self.done) as u64);
-        self.done = done;
-    }
-}
-
-impl Drop for Parcel {
-    fn drop(&mut self) {
-        let left = self.batch.len().saturating_sub(self.done);
-        self.state.book.inbox.sub(left as u64);
-        self.state.book.dropped.add("shutdown", left as u64);
-        self.riders.lose(left as u64, "shutdown", None);
-        self.state.inbox_bytes.fetch_sub(self.bytes, Relaxed);
-    }
-}
 
 /// The task's state.
 pub(super) struct Shaper {
@@ -385,80 +331,6 @@ impl Turn {
     }
 }
 
-/// The payload that is being filled; counted as lost to the shutdown if it is dropped.
-struct Open {
-    body: Vec<u8>,
-    points: u32,
-    draft: Draft,
-    born: UnixNanos,
-    due: Instant,
-    riders: Riders,
-    /// Whether those of the points that come now are among the riders.
-    joined: bool,
-    book: Arc<BackendBook>,
-}
-
-impl Open {
-    fn new(book: Arc<BackendBook>) -> Self {
-        Self {
-            body: Vec::new(),
-            points: 0,
-            draft: Draft::default(),
-            born: UnixNanos(0),
-            due: Instant::now(),
-            riders: Riders::default(),
-            joined: true,
-            book,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.points == 0
-    }
-
-    fn begin(&mut self, now: UnixNanos, wait: Duration) {
-        self.born = now;
-        self.due = Instant::now() + wait;
-    }
-
-    fn add_point(&mut self, lines: usize, source: Source<'_>, riders: &Riders) {
-        self.points += 1;
-        self.draft.add(u32::try_from(lines).unwrap_or(u32::MAX), source);
-        self.book.open.add(1);
-        if !std::mem::replace(&mut self.joined, true) {
-            self.join(riders);
-        }
-    }
-
-    /// Who waits is not kept waiting for the batch to fill, but for long enough that requests
-    /// which come together share it.
-    fn join(&mut self, riders: &Riders) {
-        self.riders.join(riders);
-        if riders.wait() {
-            self.due = self.due.min(Instant::now() + LINGER);
-        }
-    }
-
-    fn take(&mut self) -> Option<Entry> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut body = std::mem::take(&mut self.body);
-        body.shrink_to_fit();
-        let points = std::mem::take(&mut self.points);
-        let payload = Payload::new(body, points, self.born).with(self.draft.finish());
-        Some(Entry { payload, riders: std::mem::take(&mut self.riders) })
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.book.open.sub(u64::from(self.points));
-        self.book.dropped.add("shutdown", u64::from(self.points));
-        self.riders.lose(self.points.into(), "shutdown", None);
-    }
-}
-
 const AT_ONCE: Expire = {
     let at_once = ExpireAfter::After(Span::secs(0));
     Expire { counter: at_once, timer: at_once, set: at_once, gauge: at_once }
@@ -466,8 +338,6 @@ const AT_ONCE: Expire = {
 
 /// What a kill may cost gauges; often enough, since it costs a file each time.
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
-/// How long a payload that somebody waits for is held open.
-const LINGER: Duration = Duration::from_millis(5);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
 /// The same for points with much text.

@@ -7,23 +7,22 @@
 //! | divide | its halves take its place; a record that cannot be halved becomes a dead letter |
 //! | partial | the same, where a repeat does no harm, so that what is refused is known; elsewhere it leaves the queue |
 //! | retry | it stays, and the next attempt comes after a delay |
-//! | retry, answered | the same; when that goes on, whose fault it is is [tried](super::trial) |
+//! | retry, answered | the same; when that goes on, whose fault it is is [tried](super::queue::trial) |
 //!
 //! Retries are endless: only the queue's bound gives points up, and a backend that fails at the
-//! same records while it takes others. One bad record costs about as
-//! many attempts as its payload can be halved, and its neighbours nothing; what a payload full of
-//! them may cost is bounded by its [effort](super::effort), and a part that is refused when that is
-//! spent is given up as it is. The size at which a backend refused is remembered, and
-//! nothing larger than half of it is sent again by this lane. Logs say once when a backend falls
-//! ill and once when it is well again, and each refusal's reason at most once a minute. Counts
-//! `delivered`, `retries`; what is refused is counted by the [letters](super::letters).
+//! same records while it takes others. One bad record costs about as many attempts as its payload
+//! can be halved, and its neighbours nothing; what a payload full of them may cost is bounded by
+//! its [effort](super::queue::effort), and a part that is refused when that is spent is given up as
+//! it is. The size at which a backend refused is remembered, and nothing larger than half of it is
+//! sent again by this lane. Logs say once when a backend falls ill and once when it is well again,
+//! and each refusal's reason at most once a minute. Counts `delivered`, `retries`; what is refused
+//! is counted by the [letters](super::letters).
 
 use super::State;
 use super::letters::Refused;
-use super::queue::{Claim, Ticket};
+use super::queue::{Claim, Failure, Step, Ticket};
 use super::retry::Backoff;
 use super::settings::Settings;
-use super::trial::{Failure, Step};
 use crate::backend::{Outcome, Payload, Ship, TOO_LARGE};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -207,6 +206,7 @@ impl Shipper {
 
     /// Said once for each illness; of a backend that falls ill all the time, once a minute.
     fn fell_ill(&self, detail: &str) {
+        self.state.book.fell_ill(detail);
         let ill = &self.state.ill;
         if !ill.load(Relaxed) && self.state.may_log("ill") {
             ill.store(true, Relaxed);
@@ -216,6 +216,7 @@ impl Shipper {
     }
 
     fn recovered(&self) {
+        self.state.book.got_well();
         if self.state.ill.swap(false, Relaxed) {
             let backend = &self.settings.name;
             tracing::info!(%backend, "the backend takes points again");

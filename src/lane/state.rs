@@ -1,11 +1,9 @@
 //! What belongs to a backend's *name* and outlives changes of its settings.
 
 use super::letters::Letters;
-use super::queue::Queue;
+use super::queue::{Queue, Spool};
 use super::settings::Settings;
-use super::snapshot::{Error, Order, Remembered, Snapshot};
-use super::spool::Spool;
-use super::windows::{Closed, Windows};
+use super::windows::{Closed, Error, Order, Remembered, Snapshot, Windows};
 use super::{INBOX, INBOX_BYTES_MAX};
 use crate::books::BackendBook;
 use crate::log_limit::LogLimit;
@@ -87,6 +85,11 @@ impl State {
             return Ok(());
         }
         self.queue.open(spool)
+    }
+
+    /// Whether its spool knows of all that has left the queue.
+    pub fn is_at_rest(&self) -> bool {
+        self.queue.is_at_rest()
     }
 
     /// Goes on with the windows that an earlier process, or an earlier lane that has ended, has

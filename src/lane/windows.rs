@@ -8,24 +8,34 @@
 //! [remembered](Windows::remembered) outlives the process, and is [taken up](Windows::take_up) by
 //! the next.
 //!
-//! Limits: `max_series` places (see [`super::roster`]), [`BYTES_MAX`] for the open window's
+//! Limits: `max_series` places (see [`roster`]), [`BYTES_MAX`] for the open window's
 //! names, tags, samples, set members and gauge shifts, and as much for the names and tags of
 //! what outlives it (beyond that, no new series gets a place); beside these a series costs
 //! about 150 bytes. Closing a window of a million series costs its thread some tenths
 //! of a second; receiving goes on meanwhile.
 
-use super::aggregate::{Aggregate, Trail};
-use super::carried::Carried;
-use super::edges::Edges;
+mod carried;
+mod closed;
+mod edges;
+mod idle;
+mod roster;
+mod snapshot;
+
+pub(super) use closed::Closed;
+pub use edges::window_end;
+pub(super) use snapshot::{Error, Order, Remembered, Snapshot};
+
+use super::aggregate::Aggregate;
 use super::riders::Riders;
-use super::roster::Roster;
-use super::snapshot::{Memory, Parts, Remembered};
 use super::table::{Series, Table};
-use super::{Expire, ExpireAfter, Layout};
+use super::{Expire, Layout};
 use crate::books::BackendBook;
-use crate::clock::nanos;
-use protocols::{Kind, Measure, UnixNanos};
-use serde::{Deserialize, Serialize};
+use carried::Carried;
+use edges::Edges;
+use idle::Idle;
+use protocols::{Measure, UnixNanos};
+use roster::Roster;
+use snapshot::{Memory, Parts};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,13 +75,13 @@ pub(super) struct Tally {
     pub(super) again: bool,
 }
 
-/// What is to become rows.
-pub(super) struct Due<'a> {
-    pub(super) series: Series<'a>,
-    pub(super) aggregate: &'a Aggregate,
-    pub(super) time: UnixNanos,
-    /// Whether the rows take the place of earlier ones of the same time.
-    pub(super) again: bool,
+/// What outlives a window.
+#[derive(Debug, Default)]
+struct Keeper {
+    idle: Table<Idle>,
+    edges: Edges,
+    carried: Carried,
+    spare: Vec<Table<Tally>>,
 }
 
 /// What became of a point that came to a window.
@@ -83,24 +93,6 @@ pub(super) enum Taken {
     NoPlace,
     /// There is no room for more samples or members.
     NoRoom,
-}
-
-/// What outlives a window.
-#[derive(Debug, Default)]
-struct Keeper {
-    idle: Table<Idle>,
-    edges: Edges,
-    carried: Carried,
-    spare: Vec<Table<Tally>>,
-}
-
-/// A series between the windows in which it is seen.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Idle {
-    /// Where a gauge stands.
-    value: f64,
-    /// The end of the last window in which it was seen, in nanoseconds since 1970.
-    seen: i64,
 }
 
 impl Tally {
@@ -357,112 +349,6 @@ impl Windows {
         let riders = std::mem::take(&mut shard.riders);
         (std::mem::replace(&mut shard.table, empty), riders)
     }
-
-    /// Lets gauges run on from where they stood, and notes what is to outlive the window.
-    fn outlive(
-        &self,
-        keeper: &mut Keeper,
-        table: &mut Table<Tally>,
-        stamp: UnixNanos,
-        expire: &Expire,
-    ) {
-        table.update(|series, tally| {
-            let idle = keeper.idle.find(&series);
-            let base = idle.as_ref().map_or(0.0, |idle| idle.value);
-            let value = settle(&mut tally.aggregate, base);
-            let now = Idle { value, seen: stamp.0 };
-            match idle {
-                Some(idle) => *idle = now,
-                None if outlives(expire, series.kind) => {
-                    keeper.idle.insert(&series, now);
-                    lock(&self.roster).keep(series.hash);
-                }
-                None => {}
-            }
-        });
-    }
-
-    /// Adds the series that are idle, and forgets those that were so for too long.
-    fn repeat(
-        &self,
-        keeper: &mut Keeper,
-        table: &mut Table<Tally>,
-        stamp: UnixNanos,
-        expire: &Expire,
-    ) {
-        let expired = |kind, idle: &Idle| match after(expire, kind) {
-            ExpireAfter::Never => false,
-            ExpireAfter::After(span) => stamp.0 - idle.seen > nanos(span.0),
-        };
-        let mut forgotten = 0;
-        for (series, idle) in keeper.idle.iter().filter(|(_, idle)| idle.seen != stamp.0) {
-            if expired(series.kind, idle) {
-                forgotten += 1;
-            } else {
-                table.insert(&series, Tally::new(repeated(series.kind, idle)));
-            }
-        }
-        if forgotten > 0 {
-            let old = std::mem::take(&mut keeper.idle);
-            let (lost, kept): (Vec<_>, Vec<_>) =
-                old.iter().partition(|(series, idle)| expired(series.kind, idle));
-            for (series, idle) in kept {
-                keeper.idle.insert(&series, *idle);
-            }
-            let mut roster = lock(&self.roster);
-            lost.iter().for_each(|(series, _)| roster.let_go(series.hash));
-        }
-        self.kept.store(keeper.idle.key_bytes(), Relaxed);
-        self.book.series.set(lock(&self.roster).len());
-    }
-}
-
-/// A closed window on its way to becoming rows. What is not written when it is dropped counts
-/// as lost to the shutdown.
-#[derive(Debug)]
-pub(super) struct Closed {
-    table: Table<Tally>,
-    pub(super) riders: Riders,
-    stamp: UnixNanos,
-    done: usize,
-    windows: Arc<Windows>,
-}
-
-impl Closed {
-    /// Hands the next series to `write`, which answers how many rows it made of it; none when
-    /// the window is written.
-    pub(super) fn write_next(&mut self, write: impl FnOnce(&Due<'_>) -> usize) -> Option<usize> {
-        let (series, tally) = self.table.at(self.done)?;
-        let Tally { aggregate, again, .. } = tally;
-        let time = UnixNanos(self.stamp.0 + i64::from(tally.shift));
-        let rows = write(&Due { series, aggregate, time, again: *again });
-        self.done += 1;
-        let book = &self.windows.book;
-        book.windows.sub(tally.points);
-        book.folded_points.add(tally.points);
-        book.folded_rows.add(rows as u64);
-        Some(rows)
-    }
-
-    /// Makes the rows of a part those of a window that nobody goes on with, unless some of them
-    /// take the place of earlier ones. Answers whether it did.
-    pub(super) fn ends_at(&mut self, now: UnixNanos) -> bool {
-        let alone = self.table.iter().all(|(_, tally)| !tally.again);
-        if alone {
-            self.stamp = lock(&self.windows.keeper).edges.end(now);
-        }
-        alone
-    }
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        let left = self.table.iter().skip(self.done).map(|(_, tally)| tally.points).sum();
-        self.windows.book.windows.sub(left);
-        self.windows.book.dropped.add("shutdown", left);
-        self.riders.lose(left, "shutdown", None);
-        self.windows.recycle(std::mem::take(&mut self.table));
-    }
 }
 
 fn unite(merged: &mut Table<Tally>, series: &Series<'_>, tally: Tally) {
@@ -474,37 +360,6 @@ fn unite(merged: &mut Table<Tally>, series: &Series<'_>, tally: Tally) {
         None => {
             merged.insert(series, tally);
         }
-    }
-}
-
-/// Replaces an aggregate's trail by the value it leads to; other kinds have none.
-fn settle(aggregate: &mut Aggregate, base: f64) -> f64 {
-    let Aggregate::Gauge(trail) = aggregate else { return 0.0 };
-    let value = trail.end(base);
-    *trail = Trail::at(value);
-    value
-}
-
-fn repeated(kind: Kind, idle: &Idle) -> Aggregate {
-    match kind {
-        Kind::Gauge => Aggregate::Gauge(Trail::at(idle.value)),
-        _ => Aggregate::new(kind),
-    }
-}
-
-const fn after(expire: &Expire, kind: Kind) -> ExpireAfter {
-    match kind {
-        Kind::Gauge => expire.gauge,
-        Kind::Set => expire.set,
-        Kind::Timer | Kind::Histogram | Kind::Distribution => expire.timer,
-        Kind::Counter | Kind::Sample | Kind::Fields => expire.counter,
-    }
-}
-
-fn outlives(expire: &Expire, kind: Kind) -> bool {
-    match after(expire, kind) {
-        ExpireAfter::Never => true,
-        ExpireAfter::After(span) => !span.0.is_zero(),
     }
 }
 
@@ -523,8 +378,9 @@ const BYTES_MAX: usize = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::ExpireAfter;
     use crate::units::Span;
-    use protocols::Tags;
+    use protocols::{Kind, Tags};
 
     const SECOND: i64 = 1_000_000_000;
 

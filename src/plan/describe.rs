@@ -57,9 +57,8 @@ fn columns(indent: &str, rows: &[Vec<String>]) -> String {
 /// Whom a backend talks to.
 fn peer(backend: &Backend) -> String {
     match &backend.kind {
-        backend::Config::Statsd(config) => config.address.clone(),
         backend::Config::Influxdb(config) => {
-            let mut text = format!("{}, api {}", config.url.join(", "), word(config.api));
+            let mut text = format!("{}, api {}", backend.kind.place(), word(config.api));
             let places = [
                 ("database", &config.database),
                 ("retention policy", &config.retention_policy),
@@ -73,8 +72,8 @@ fn peer(backend: &Backend) -> String {
             }
             text
         }
-        backend::Config::Store(_) => "under the data directory".to_owned(),
         backend::Config::Stdout(_) | backend::Config::Blackhole(_) => String::new(),
+        backend::Config::Statsd(_) | backend::Config::Store(_) => backend.kind.place(),
     }
 }
 

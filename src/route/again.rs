@@ -8,7 +8,7 @@
 
 use super::router::{Table, hand_over};
 use super::rules::{LaneSet, Rule};
-use crate::lane::{Terms, series_hash};
+use crate::lane::{Slip, Terms, series_hash};
 use crate::waybill::{Provenance, Sender};
 use protocols::{Batch, Point, UnixNanos};
 
@@ -82,10 +82,12 @@ impl<'t> Errand<'t> {
         lanes.find(|lane| lane.is_nearly_full()).map(|lane| lane.name())
     }
 
-    /// Hands all points over, in the order in which they were planned.
-    pub fn run(self, points: &Batch, now: UnixNanos) {
+    /// Hands all points over, in the order in which they were planned; who has the slip's receipt
+    /// learns what becomes of them.
+    pub fn run(self, points: &Batch, now: UnixNanos, slip: &Slip) {
         let mut scratch = Batch::new();
         let mut points = points.iter();
+        let terms = || Terms { slip: Some(slip), room: None };
         // A front knows one sender.
         for alike in self.trips.chunk_by(|one, other| one.known == other.known) {
             let known = alike.first().and_then(|trip| trip.known);
@@ -95,7 +97,7 @@ impl<'t> Errand<'t> {
             };
             let lanes = self.table.lanes.iter();
             let mut fronts: Vec<_> =
-                lanes.map(|lane| lane.front(WORKER, now, sender, Terms::default())).collect();
+                lanes.map(|lane| lane.front(WORKER, now, sender, terms())).collect();
             for (trip, point) in alike.iter().zip(points.by_ref()) {
                 for Way { place, rule, to } in &trip.ways {
                     let sent = match trip.has_had(rule) {
@@ -130,7 +132,7 @@ mod tests {
     use crate::backend::{Outcome, Payload, Ship, Shipping};
     use crate::books::Books;
     use crate::clock::Clock;
-    use crate::lane::{self, Lane, Running, Settings, State};
+    use crate::lane::{self, Lane, Level, Running, Settings, State};
     use crate::origin::{Origin, Protocol};
     use crate::route::Rules;
     use crate::waybill::Via;
@@ -187,7 +189,7 @@ mod tests {
         let is_taken = errand.plan(&batch.point(0).unwrap(), known.as_ref());
         assert_eq!(is_taken, expected.is_some(), "{shown}");
         assert_eq!(errand.full(), None);
-        errand.run(&batch, UnixNanos(9));
+        errand.run(&batch, UnixNanos(9), &Slip::new(Level::Queued).0);
         drop(table);
         for mut running in running {
             running.drained().await;

@@ -81,6 +81,11 @@ pub(super) const METRICS: &[Metric] = &[
         view.backends(|book| book.retries.get())
     }),
     gauge(
+        "pointsman_backend_healthy",
+        "Whether the last attempt at the backend needs no repeat; 1 before the first. The ledger has its words.",
+        |view| view.backends(|book| float(u64::from(book.illness().is_none()))),
+    ),
+    gauge(
         "pointsman_endpoint_healthy",
         "Whether the last attempt at this endpoint of the backend was answered; 1 before the first.",
         |view| view.endpoints(|book| float(1_u64.saturating_sub(book.ill.get()))),

@@ -1,7 +1,8 @@
 //! An HTTP server that misbehaves on request, for faults that no real server can be asked for.
 //!
 //! It answers from a script, one [`Answer`] for each request in the order they arrive, and as its
-//! rule says, or with 204, when the script is at its end. It reads bodies of a known length only, and un-gzips them.
+//! rule says, or with 204, when the script is at its end. It reads bodies of a known length only,
+//! and un-gzips them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -145,6 +146,15 @@ impl FakeHttp {
         // The tasks of the one before end when the runtime comes to them, not as it is dropped.
         let free = async || TcpListener::bind(address).await.ok();
         let listener = eventually(&format!("{address} is free"), free).await;
+        FakeHttp::serve(listener, script, rule)
+    }
+
+    /// Takes every request that comes to a socket that is bound already.
+    pub fn on(listener: TcpListener) -> FakeHttp {
+        FakeHttp::serve(listener, VecDeque::new(), Box::new(|_| Answer::status(204)))
+    }
+
+    fn serve(listener: TcpListener, script: VecDeque<Answer>, rule: Rule) -> FakeHttp {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { script, rule, received: Vec::new() }));
         let mut task = JoinSet::new();

@@ -108,6 +108,11 @@ impl Gateway {
         }
     }
 
+    /// What the ledger says of one backend.
+    pub async fn book(&self, backend: &str) -> Value {
+        self.ledger().await["backends"][backend].take()
+    }
+
     /// Puts a new configuration in place and asks for it over the admin listener; the answer is
     /// 200, or 422 with the reason. Listeners that are new are known afterwards.
     pub async fn reload(&mut self, config_toml: &str) -> Reply {

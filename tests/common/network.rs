@@ -11,7 +11,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 
 /// Runs a test in an empty network of its own. Loopback is up; `/etc/resolv.conf` says that the
@@ -44,13 +44,16 @@ fn move_out() -> Result<(), String> {
 
 /// Another network, which is reached over a cable.
 pub struct Neighbour {
-    /// Bound over there, in the order asked for.
+    /// Bound over there, in the order asked for,
     pub sockets: Vec<UdpSocket>,
+    /// and so are these, at the same addresses.
+    pub listeners: Vec<TcpListener>,
 }
 
 impl Neighbour {
     /// Lays a cable between this network, where it has the addresses `here`, and a new one, where
-    /// it has the addresses `there` (`10.9.0.2/24`), and binds UDP sockets at its far end.
+    /// it has the addresses `there` (`10.9.0.2/24`), and binds sockets for UDP and TCP at its far
+    /// end.
     pub async fn start(here: &[&str], there: &[&str], bind: &[SocketAddr]) -> Neighbour {
         let owned = |addresses: &[&str]| addresses.iter().map(|one| (*one).to_owned()).collect();
         let (here, there): (Vec<String>, Vec<String>) = (owned(here), owned(there));
@@ -63,19 +66,38 @@ impl Neighbour {
             tell_id.send(gettid()).unwrap();
             cable.blocking_recv().unwrap();
             bring_up("far", &there);
-            let socket = |address: &SocketAddr| std::net::UdpSocket::bind(address).unwrap();
-            hand_over.send(bind.iter().map(socket).collect::<Vec<_>>()).unwrap();
+            let sockets = |address: &SocketAddr| {
+                let udp = std::net::UdpSocket::bind(address).unwrap();
+                let tcp = std::net::TcpListener::bind(address).unwrap();
+                udp.set_nonblocking(true).unwrap();
+                tcp.set_nonblocking(true).unwrap();
+                (udp, tcp)
+            };
+            hand_over.send(bind.iter().map(sockets).collect::<Vec<_>>()).unwrap();
         });
         let id = id.await.unwrap();
         run("ip link add near type veth peer name far").unwrap();
         run(&format!("ip link set far netns {id}")).unwrap();
         laid.send(()).unwrap();
         bring_up("near", &here);
-        let sockets = bound.await.unwrap().into_iter().map(|socket| {
-            socket.set_nonblocking(true).unwrap();
-            UdpSocket::from_std(socket).unwrap()
-        });
-        Neighbour { sockets: sockets.collect() }
+        let bound = bound.await.unwrap().into_iter();
+        let (sockets, listeners) = bound
+            .map(|(udp, tcp)| {
+                (UdpSocket::from_std(udp).unwrap(), TcpListener::from_std(tcp).unwrap())
+            })
+            .unzip();
+        Neighbour { sockets, listeners }
+    }
+
+    /// From now on what is sent to this address of the neighbour gets lost without a word, as in a
+    /// cable that is cut behind the next switch.
+    pub fn cut(address: &str) {
+        run(&format!("ip neigh replace {address} lladdr {NOBODY} dev near nud permanent")).unwrap();
+    }
+
+    /// The cable is mended.
+    pub fn mend(address: &str) {
+        run(&format!("ip neigh del {address} dev near")).unwrap();
     }
 }
 
@@ -95,3 +117,6 @@ fn run(command: &str) -> Result<(), String> {
     let said = || format!("{command}: {}", String::from_utf8_lossy(&output.stderr).trim());
     output.status.success().then_some(()).ok_or_else(said)
 }
+
+/// A card that is not there.
+const NOBODY: &str = "02:00:00:00:00:01";

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A small file system, taken away when it is dropped. Mounted
-/// [in a network of one's own](super::in_own_network), nobody else sees it.
+/// A small file system, taken away when it is dropped. Mounted [in a network of one's
+/// own](super::in_own_network), nobody else sees it.
 pub struct Tmpfs(PathBuf);
 
 impl Tmpfs {

@@ -6,7 +6,7 @@
 
 use super::lines::lines;
 use super::read::{ReadOptions, Reader};
-use crate::json::Answer;
+use crate::answer::Answer;
 use crate::{Batch, ParseError};
 use serde::Serialize;
 use std::fmt::Write;

@@ -4,12 +4,12 @@
 //! seen. What a column means is decided at the end: see [`Draft::measure`].
 
 use super::Limits;
-use super::refusals::{Refusal, quoted};
 use super::value::{Scalar, finite};
 use crate::batch::{Batch, PointWriter, Replaced};
 use crate::error::ParseError;
 use crate::name::check_length;
 use crate::point::{Kind, Measure, UnixNanos};
+use crate::refusals::{Refusal, quoted};
 use crate::timestamp;
 use std::borrow::Cow;
 

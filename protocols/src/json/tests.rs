@@ -1,6 +1,7 @@
 //! Tables of JSON points, good and bad; each is read twice into a batch that is not empty.
 
 use super::*;
+use crate::answer::Answer;
 use crate::point::{Measure, UnixNanos};
 
 const LIMITS: Limits =

@@ -1,10 +1,10 @@
 //! One JSON value that may stand in a column.
 
 use super::body::Text;
-use super::refusals::{Refusal, quoted};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
 use crate::point::{FieldValue, Number};
+use crate::refusals::{Refusal, quoted};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 

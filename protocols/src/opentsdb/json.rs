@@ -1,14 +1,15 @@
 //! The body of `/api/put`, and what its sender is told.
 
 use super::put::{PutOptions, add_tag};
+use crate::answer::Answer;
 use crate::batch::{Batch, PointWriter};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
+use crate::json::BodyError;
 use crate::json::body::{Text, each_item, each_member};
-use crate::json::refusals::{Refusal, quoted};
-use crate::json::{Answer, BodyError, ItemError, Refusals};
 use crate::name::check_length;
 use crate::point::{Measure, Number, UnixNanos};
+use crate::refusals::{ItemError, Refusal, Refusals, quoted};
 use crate::timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

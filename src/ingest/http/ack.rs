@@ -7,9 +7,9 @@
 //! | `delivered` | at every backend |
 //!
 //! The listener's `ack` holds unless the query has another one, higher or lower: whoever sends
-//! points knows what they are worth. `?timeout=2s` shortens the wait, which is `limits.request` from
-//! the request's head on. OpenTSDB's `?sync` is `delivered`, and `sync_timeout` is in milliseconds.
-//! On `/v1/point/<series>` the query is the point, and only `ack` is set aside.
+//! points knows what they are worth. `?timeout=2s` shortens the wait, which is `limits.request`
+//! from the request's head on. OpenTSDB's `?sync` is `delivered`, and `sync_timeout` is in
+//! milliseconds. On `/v1/point/<series>` the query is the point, and only `ack` is set aside.
 //!
 //! Counts as rejected `invalid_ack`, `invalid_timeout`, and requests that were answered with an
 //! error though their points were taken: `ack_timeout`, `ack_lost`, `ack_refused`.
@@ -20,7 +20,7 @@ use crate::ingest::Ack as Asked;
 use crate::route::{Fate, Level, Loss, Receipt};
 use crate::units::Span;
 use axum::http::Uri;
-use protocols::json::Answer;
+use protocols::Answer;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -54,41 +54,47 @@ impl Ack {
         Ok(Self { level, began, patience })
     }
 
-    /// Waits for the points of a request that is to be answered so, or else told why not.
-    pub(super) async fn wait(
-        self,
-        receipt: Receipt,
-        answer: Answer,
-        web: &Web,
-    ) -> Result<Answer, Refusal> {
+    /// When it is answered at the latest.
+    pub(super) fn deadline(&self) -> Instant {
+        self.began + self.patience
+    }
+
+    /// Waits for the points for as long as their sender does.
+    pub(super) async fn wait(&self, receipt: &mut Receipt, web: &Web) -> Fate {
         let pause = web.busy.pause();
-        let fate = receipt
-            .by(async {
-                tokio::select! {
-                    () = sleep_until(self.began + self.patience) => {}
-                    () = web.hurry.cancelled() => {}
-                }
-            })
-            .await;
+        let up = async {
+            tokio::select! {
+                () = sleep_until(self.deadline()) => {}
+                () = web.hurry.cancelled() => {}
+            }
+        };
+        let fate = receipt.by(up).await;
         drop(pause);
         web.book.acks.add(1);
         web.book.ack_micros.add(u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0));
+        fate
+    }
+
+    /// What is told of points with this fate, which would otherwise be `answer`.
+    pub(super) fn outcome(&self, answer: &Answer, fate: Fate) -> Result<Answer, Refusal> {
         let refusal = match &fate {
-            Fate::Kept => return Ok(answer),
+            Fate::Kept => return Ok(answer.clone()),
             Fate::Late(points) => Refusal::new(504, "ack_timeout", self.late(*points)),
             Fate::Lost(losses) => lost(losses),
         };
-        Err(refusal.unsettled(answer, fate))
+        Err(refusal.unsettled(answer.clone(), fate))
     }
 
+    /// Says no more than is so at a stop and before a kill as well.
     fn late(&self, points: u64) -> String {
-        let (there, will) = match self.level {
-            Some(Level::Delivered) => ("delivered", "delivered"),
-            Some(Level::Queued) | None => ("on disk", "delivered"),
+        let there = match self.level {
+            Some(Level::Delivered) => "delivered",
+            Some(Level::Queued) | None => "on disk",
         };
         format!(
-            "after {:?}, {points} points are not {there} yet; they are kept, and will be {will}: \
-             only a request with an Idempotency-Key is safe to repeat",
+            "after {:?}, {points} points are not {there} yet; they were taken, none is lost so far, \
+             and what becomes of them is open: only a request with an Idempotency-Key is safe to \
+             repeat",
             Duration::from_millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0))
         )
     }

@@ -10,8 +10,9 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
-use protocols::json::{Answer, Refusals};
+use protocols::{Answer, Refusals};
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 /// What every handler shares.
@@ -44,7 +45,7 @@ impl Refusal {
     }
 
     /// What is said of it in the listener's protocol, or in words of its own.
-    fn said(&self, web: &Web) -> Answer {
+    pub(super) fn said(&self, web: &Web) -> Answer {
         match web.config.protocol {
             _ if self.body.is_some() => Answer { status: self.status, body: self.body.clone() },
             Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
@@ -57,14 +58,10 @@ impl Refusal {
         Self { unsettled: Some(Box::new((answer, fate))), ..self }
     }
 
-    /// Lets a protocol that has words of its own for requests whose points did not come so far say
-    /// it in these: a status, a body for the message, or one instead of it.
-    fn reworded(
-        self,
-        words: impl FnOnce(&str, &Answer, &Fate) -> (Option<u16>, Option<String>),
-    ) -> Self {
+    /// Says it in the words of its protocol.
+    pub(super) fn reworded(self, words: &Words) -> Self {
         let Some((answer, fate)) = self.unsettled.as_deref() else { return self };
-        let (status, body) = words(&self.message, answer, fate);
+        let (status, body) = (words.0)(&self.message, answer, fate);
         Self { status: status.unwrap_or(self.status), body, ..self }
     }
 
@@ -72,60 +69,99 @@ impl Refusal {
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
-        let headers = response.headers_mut();
-        match self.status {
-            503 | 409 => {
-                drop(headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS)))
-            }
-            408 => drop(headers.insert(CONNECTION, HeaderValue::from_static("close"))),
-            _ => {}
+        if self.status == 408 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+/// How a protocol tells a request whose points did not come so far: from the message, what would
+/// have been answered and what came in between to a status and a body of its own, if it has them.
+pub(super) struct Words(Box<Telling>);
+
+type Telling = dyn Fn(&str, &Answer, &Fate) -> (Option<u16>, Option<String>) + Send + Sync;
+
+impl Words {
+    pub(super) fn new(
+        words: impl Fn(&str, &Answer, &Fate) -> (Option<u16>, Option<String>) + Send + Sync + 'static,
+    ) -> Self {
+        Self(Box::new(words))
+    }
+}
+
+impl Default for Words {
+    /// None of its own.
+    fn default() -> Self {
+        Self::new(|_, _, _| (None, None))
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Words").finish_non_exhaustive()
     }
 }
 
 /// A request whose body was read, and what came of it, now or before.
 pub(super) struct Taken {
-    pub(super) outcome: Result<Answer, Refusal>,
-    /// To be remembered by, once it is certain what is answered.
+    outcome: Result<Answer, Refusal>,
+    /// To be remembered by, if that is still to be done.
     claim: Option<Claim>,
-    is_repeated: bool,
+    key: Key,
+}
+
+/// What a request's key has to do with its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// There is none.
+    None,
+    /// It was new.
+    New,
+    /// It was answered before.
+    Known,
 }
 
 impl Taken {
     /// It was worked on just now.
     pub(super) const fn now(outcome: Result<Answer, Refusal>, claim: Option<Claim>) -> Self {
-        Self { outcome, claim, is_repeated: false }
+        let key = if claim.is_some() { Key::New } else { Key::None };
+        Self { outcome, claim, key }
+    }
+
+    /// As [`now`](Self::now), and its key is seen to.
+    pub(super) const fn settled(outcome: Result<Answer, Refusal>) -> Self {
+        Self { outcome, claim: None, key: Key::New }
     }
 
     /// It is one that was answered before.
     pub(super) const fn again(answer: Answer) -> Self {
-        Self { outcome: Ok(answer), claim: None, is_repeated: true }
-    }
-
-    /// See [`Refusal::reworded`].
-    pub(super) fn reworded(
-        self,
-        words: impl FnOnce(&str, &Answer, &Fate) -> (Option<u16>, Option<String>),
-    ) -> Self {
-        Self { outcome: self.outcome.map_err(|refusal| refusal.reworded(words)), ..self }
+        Self { outcome: Ok(answer), claim: None, key: Key::Known }
     }
 
     /// Answers, when what has to be remembered is.
     async fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         if let Some(claim) = self.claim {
-            let answer = match &self.outcome {
-                Ok(answer) => answer.clone(),
-                Err(refusal) => refusal.said(web),
-            };
-            claim.record(answer).await;
+            claim.record(said(&self.outcome, web)).await;
         }
         let answered = self.outcome.map(respond);
         let mut response = answered.unwrap_or_else(|refusal| refusal.answer(web, example, peer));
-        if self.is_repeated {
+        if self.key == Key::Known {
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
         }
+        // With a key it is safe to ask again what has become of the points.
+        if self.key != Key::None && response.status() == StatusCode::GATEWAY_TIMEOUT {
+            ask_to_come_back(&mut response);
+        }
         response
+    }
+}
+
+/// What is said of a request, whether well or ill.
+pub(super) fn said(outcome: &Result<Answer, Refusal>, web: &Web) -> Answer {
+    match outcome {
+        Ok(answer) => answer.clone(),
+        Err(refusal) => refusal.said(web),
     }
 }
 
@@ -145,10 +181,18 @@ pub(super) async fn reply(
 /// Puts an answer of the protocols into HTTP.
 pub(super) fn respond(answer: Answer) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    match answer.body {
+    let mut response = match answer.body {
         Some(body) => (status, [(CONTENT_TYPE, JSON)], Body::from(body)).into_response(),
         None => status.into_response(),
+    };
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT) {
+        ask_to_come_back(&mut response);
     }
+    response
+}
+
+fn ask_to_come_back(response: &mut Response) {
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.

@@ -5,7 +5,7 @@
 //! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
-use super::answer::{Refusal, Taken, Web, reply};
+use super::answer::{Refusal, Taken, Web, Words, reply};
 use super::taking::take;
 use super::{body, query};
 use crate::ingest::bodies::Whole;
@@ -53,7 +53,7 @@ async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<
         });
         Ok(report.answer(intake.batch.len()))
     };
-    take(request, web, parse).await
+    take(request, web, Words::default(), parse).await
 }
 
 /// A unit that nobody knows refuses the request: with another, its points would lie in 1970.

@@ -4,7 +4,7 @@
 //! lists of metrics and aggregators are empty. `/api/metadata/put` is taken and forgotten:
 //! senders that post it expect 204 and otherwise try for ever.
 
-use super::answer::{Refusal, Taken, Web, count, reply, respond};
+use super::answer::{Refusal, Taken, Web, Words, count, reply, respond};
 use super::taking::take;
 use super::{ack, query};
 use crate::ingest::intake::{Intake, Who};
@@ -15,7 +15,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use protocols::json::Answer;
+use protocols::Answer;
 use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body};
 use serde_json::{Map, Value, json};
 
@@ -53,8 +53,8 @@ async fn put(State(web): State<Web>, request: Request) -> Response {
 async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Taken, Refusal> {
     let flags = Flags::of(request.uri());
     let parse = |body: &[u8], intake: &mut Intake| Ok(parse_put(body, &flags, intake, peer));
-    let taken = take(request, web, parse).await?;
-    Ok(taken.reworded(|text, answer, fate| flags.words(text, answer, fate)))
+    let words = Words::new(move |text, answer, fate| flags.words(text, answer, fate));
+    take(request, web, words, parse).await
 }
 
 fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
@@ -73,6 +73,7 @@ fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer
 }
 
 /// What the query asks for.
+#[derive(Clone, Copy, Debug)]
 struct Flags {
     mode: AnswerMode,
     sync: bool,

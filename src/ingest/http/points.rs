@@ -3,7 +3,7 @@
 //! A JSON body may call itself JSON, text, a form (what `curl -d` says by default) or nothing;
 //! JSON lines have to say so, because one line of them is JSON as well.
 
-use super::answer::{Refusal, Taken, Web, count, reply};
+use super::answer::{Refusal, Taken, Web, Words, count, reply};
 use super::query;
 use super::taking::take;
 use crate::ingest::intake::{Intake, Who};
@@ -14,7 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use axum::routing::put;
-use protocols::json::{self, Answer};
+use protocols::{Answer, json};
 
 pub(super) fn routes() -> Router<Web> {
     Router::new()
@@ -53,7 +53,7 @@ async fn take_points(
         count(&outcome.refusals, web, peer);
         Ok(outcome.answer(details))
     };
-    take(request, web, parse).await
+    take(request, web, Words::default(), parse).await
 }
 
 async fn point(State(web): State<Web>, request: Request) -> Response {
@@ -87,7 +87,7 @@ async fn take_point(
             }
         })
     };
-    take(request, web, parse).await
+    take(request, web, Words::default(), parse).await
 }
 
 fn one_rejected(error: &str) -> Answer {

@@ -5,13 +5,14 @@
 //! type and body, decompressed. The same again is answered as before, marked
 //! `Idempotency-Replayed: true` and noticed as `repeated_request`; another one under the same key
 //! is 422 (`key_conflict`), and one whose twin is at work for too long is 409 (`key_in_use`).
+//! A twin whose points are still on their way is at work, even if its sender was answered 504.
 
 use super::answer::{Refusal, Web};
-use crate::ingest::keys::{Claim, Claimed, Fingerprint};
+use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use protocols::json::Answer;
+use protocols::Answer;
 use ring::digest::{Context, SHA256};
 use tokio::time::Instant;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 pub(super) struct Keyed {
     key: String,
     head: Context,
+    /// How long it waits for a twin.
     deadline: Instant,
 }
 
@@ -32,10 +34,9 @@ pub(super) enum Turn {
 
 impl Keyed {
     /// What a request says of itself; `None` if it is not to be remembered.
-    pub(super) fn of(request: &Request, web: &Web) -> Result<Option<Self>, Refusal> {
+    pub(super) fn of(request: &Request, deadline: Instant) -> Result<Option<Self>, Refusal> {
         let refused = |text: &'static str| Refusal::new(400, "invalid_key", text);
         let Some(key) = key(request.headers()).map_err(refused)? else { return Ok(None) };
-        let deadline = Instant::now() + web.config.limits.request.0;
         Ok(Some(Self { key, head: head(request), deadline }))
     }
 
@@ -49,7 +50,8 @@ impl Keyed {
         let digest = web.bodies.digest(body.len(), finish).await;
         let mut fingerprint = Fingerprint([0; 32]);
         fingerprint.0.copy_from_slice(digest.as_ref());
-        match web.keys.claim(&self.key, fingerprint, self.deadline).await {
+        let patience = Patience { deadline: self.deadline, busy: &web.busy, stop: &web.stop };
+        match web.keys.claim(&self.key, fingerprint, patience).await {
             Claimed::Mine(claim) => Ok(Turn::First(claim)),
             Claimed::Answered(before) if before.fingerprint == fingerprint => {
                 web.book.noticed.add("repeated_request", 1);
@@ -118,8 +120,8 @@ const QUOTES: &str = "the Idempotency-Key begins with a quote and is no quoted s
     with \\\" and \\\\ for a quote and a backslash inside, or KEY without quotes";
 const CONFLICT: &str =
     "this Idempotency-Key was used for another request; nothing of this one was kept";
-const IN_USE: &str = "a request with this Idempotency-Key is still being worked on; nothing of this \
-    one was kept";
+const IN_USE: &str = "a request with this Idempotency-Key is still being worked on, or its points \
+    are on their way; nothing of this one was kept";
 
 #[cfg(test)]
 mod tests {

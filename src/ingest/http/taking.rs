@@ -6,26 +6,28 @@
 //! ```
 
 use super::ack::Ack;
-use super::answer::{Refusal, Taken, Web};
+use super::answer::{Refusal, Taken, Web, Words};
 use super::body;
 use super::repeat::{Keyed, Turn};
+use super::waiting::Waiting;
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
 use axum::extract::Request;
-use protocols::json::Answer;
+use protocols::Answer;
 
 /// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
-/// over, and waits until the points have come as far as the request wants to know of. A request
-/// that is refused before that has left nothing behind. One that has a key and came before is
-/// answered as it was then.
+/// over, and waits until the points have come as far as the request wants to know of; if they do
+/// not, that is told in `words`. A request that is refused before has left nothing behind. One that
+/// has a key and came before is answered as it was then.
 pub(super) async fn take(
     request: Request,
     web: &Web,
+    words: Words,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Taken, Refusal> {
     let ack = Ack::asked(request.uri(), web)?;
-    let keyed = Keyed::of(&request, web)?;
+    let keyed = Keyed::of(&request, ack.deadline())?;
     let mut intake = web.intake();
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
@@ -44,12 +46,17 @@ pub(super) async fn take(
     let worked = web.bodies.digest(body.len(), digest).await;
     // What waits takes no memory that others need.
     drop((body, intake));
-    let outcome = match worked {
-        Ok((answer, Some(receipt))) => ack.wait(receipt, answer, web).await,
-        Ok((answer, None)) => Ok(answer),
-        Err(refusal) => Err(refusal),
+    let (answer, receipt) = match worked {
+        Ok((answer, Some(receipt))) => (answer, receipt),
+        Ok((answer, None)) => return Ok(Taken::now(Ok(answer), claim)),
+        Err(refusal) => return Ok(Taken::now(Err(refusal), claim)),
     };
-    Ok(Taken::now(outcome, claim))
+    let waiting = Waiting { ack, receipt, answer, words };
+    Ok(match claim {
+        // From handing over to here there was no wait in which its sender could go away.
+        Some(claim) => Taken::settled(waiting.settle(claim, web).await),
+        None => Taken::now(waiting.once(web).await, None),
+    })
 }
 
 /// Parses, hands over, and tells the claim in the same breath if anything is kept, or all is well:

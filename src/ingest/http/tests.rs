@@ -1,6 +1,7 @@
 //! Every status, over real TCP.
 
-use crate::ingest::keys::Fingerprint;
+use crate::ingest::busy::Busy;
+use crate::ingest::keys::{Fingerprint, Patience};
 use crate::ingest::tests::rig::Rig;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
@@ -8,6 +9,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 mod influxdb;
 
@@ -238,7 +241,9 @@ async fn who_goes_away_and_asks_again_is_known() {
 async fn a_twin_that_takes_too_long_is_409() {
     let rig = start(json!({ "limits": { "request": "50ms" } }));
     let ring = rig.ring();
-    let first = ring.claim("k", Fingerprint([0; 32]), tokio::time::Instant::now()).await;
+    let (deadline, busy, stop) = (Instant::now(), Busy::default(), CancellationToken::new());
+    let patience = Patience { deadline, busy: &busy, stop: &stop };
+    let first = ring.claim("k", Fingerprint([0; 32]), patience).await;
     let busy = ask(&rig, "POST /v1/points", "Idempotency-Key: k\r\n", ONE).await;
     assert_eq!(busy.status, 409);
     assert!(busy.head.contains("retry-after: 1"), "{}", busy.head);

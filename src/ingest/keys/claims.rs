@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// The keys at work. There is one for each connection at the most.
+/// The keys at work: one for each connection at the most, and those that stay open.
 #[derive(Debug, Default)]
 pub(super) struct Claims(Mutex<HashMap<Name, watch::Receiver<Told>>>);
 

@@ -7,8 +7,8 @@
 
 use super::{Admit, Entry, Fingerprint, Name, Owner, Remembered, UNIT_BYTES};
 use crate::database::{self, Database, Format};
+use protocols::Answer;
 use protocols::UnixNanos;
-use protocols::json::Answer;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -323,7 +323,8 @@ fn checksum(remembered: &Remembered) -> u32 {
     sum.sum()
 }
 
-/// "PMKY" is what tells a file of keys from any other. The index `oldest` is all that counting needs.
+/// "PMKY" is what tells a file of keys from any other. The index `oldest` is all that counting
+/// needs.
 static FORMAT: Format = Format {
     application_id: 1_347_242_841,
     version: 1,

@@ -57,7 +57,10 @@ fn answer(text: &str) -> Answer {
 }
 
 async fn claim(ring: &Keyring, key: &str) -> Claimed {
-    ring.claim(key, ONE, Instant::now() + Duration::from_secs(30)).await
+    let (busy, stop) = (Busy::default(), CancellationToken::new());
+    let _work = busy.begin();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    ring.claim(key, ONE, Patience { deadline, busy: &busy, stop: &stop }).await
 }
 
 /// The body that was answered before, `None` for a new key, which is given back.
@@ -333,4 +336,24 @@ async fn until(condition: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     panic!("in vain");
+}
+
+#[tokio::test]
+async fn only_so_many_stay_open() {
+    let rig = Rig::new();
+    let keys = rig.start();
+    let ring = rig.ring(&keys, "1h", 100);
+    let Claimed::Mine(mut long) = claim(&ring, "a").await else { panic!("not new") };
+    let Claimed::Mine(mut other) = claim(&ring, "b").await else { panic!("not new") };
+    assert!(!other.stay_open(), "nothing was kept, so there is nothing to be known");
+    long.kept(&answer(&"x".repeat(3000)));
+    other.kept(&answer("b"));
+    keys.open.forget_permits(OPEN_UNITS_MAX - 3);
+    assert_eq!((long.stay_open(), other.stay_open()), (true, false), "bytes count");
+    long.record(answer("what is so")).await;
+    assert!(other.stay_open());
+    drop(other);
+    assert_eq!(keys.open.available_permits(), 3);
+    assert_eq!(look(&ring, "a").await.as_deref(), Some("what is so"));
+    assert_eq!(look(&ring, "b").await.as_deref(), Some("b"), "as far as is known");
 }

@@ -166,6 +166,7 @@ pub(super) fn headings(
     before_id: i64,
     limit: usize,
 ) -> Result<Vec<Heading>, Error> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut select = db.prepare_cached(&format!(
         "SELECT {HEADING} FROM letters WHERE {WHICH} AND id < ?4 ORDER BY id DESC LIMIT {limit}"
     ))?;

@@ -36,6 +36,8 @@ pub struct Page {
     pub next: Option<i64>,
     /// How much was asked for, on all pages.
     pub sum: Sum,
+    /// Which files could not be read, and why; their letters are missing here.
+    pub unreadable: Vec<String>,
 }
 
 /// How many letters, and points in them.
@@ -74,25 +76,15 @@ impl DeadLetters {
         }
     }
 
-    /// A page of those that are selected: so many at the most, those before that id.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that says which file cannot be read.
-    pub fn page(
-        &self,
-        which: &Selection,
-        after: Option<i64>,
-        limit: usize,
-    ) -> Result<Page, String> {
-        let read = |letters: Arc<Letters>, part: &mut Part<'_>| {
-            letters.reading(|db| part.read(db, &letters.name))
-        };
+    /// A page of those that are selected: so many at the most, those before that id. A file that
+    /// cannot be read costs no other.
+    pub fn page(&self, which: &Selection, after: Option<i64>, limit: usize) -> Page {
         let mut part = Part::new(which, after, limit);
         for letters in self.selected(which) {
-            read(letters, &mut part)?;
+            let read = letters.reading(|db| part.read(db, &letters.name));
+            part.page.unreadable.extend(read.err());
         }
-        Ok(part.page())
+        part.page()
     }
 
     /// One letter; of any backend if none is named.
@@ -102,43 +94,57 @@ impl DeadLetters {
     /// A sentence that says which file cannot be read.
     pub fn letter(&self, backend: Option<&str>, id: i64) -> Result<Option<Letter>, String> {
         let which = Selection { backend: backend.map(str::to_owned), ..Selection::default() };
+        let mut unreadable = None;
         for letters in self.selected(&which) {
-            if let Some(letter) = letters.letter(id)? {
-                return Ok(Some(letter));
+            match letters.letter(id) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(problem) => unreadable = Some(problem),
             }
         }
-        Ok(None)
+        unreadable.map_or(Ok(None), Err)
     }
 
     /// Removes those that are selected, which drops their points, `purged`.
     ///
     /// # Errors
     ///
-    /// A sentence that says which file cannot be written.
+    /// A sentence that says which files cannot be written, and what was removed from others.
     pub fn purge(&self, which: &Selection) -> Result<Sum, String> {
-        let mut sum = Sum::default();
+        let (mut sum, mut problems) = (Sum::default(), Vec::new());
         for letters in self.selected(which) {
-            let gone = letters.remove(which)?;
-            letters.lose("purged", gone.points);
-            sum.add(gone);
+            match letters.remove(which) {
+                Ok(gone) => {
+                    letters.lose("purged", gone.points);
+                    sum.add(gone);
+                }
+                Err(problem) => problems.push(problem),
+            }
         }
-        Ok(sum)
+        if problems.is_empty() {
+            return Ok(sum);
+        }
+        let Sum { letters, points } = sum;
+        Err(format!(
+            "{}; of others, {letters} letters with {points} points were purged",
+            problems.join("; ")
+        ))
     }
 
-    /// Where those are that are selected, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that says which file cannot be read.
-    pub fn places(&self, which: &Selection) -> Result<Vec<Place>, String> {
-        let mut places = Vec::new();
+    /// Where those are that are selected, the oldest first; and which files cannot be read.
+    pub fn places(&self, which: &Selection) -> (Vec<Place>, Vec<String>) {
+        let (mut places, mut unreadable) = (Vec::new(), Vec::new());
         for letters in self.selected(which) {
-            let ids = letters.reading(|db| file::ids(db, which))?.unwrap_or_default();
             let backend = &letters.name;
-            places.extend(ids.into_iter().map(|id| Place { id, backend: backend.clone() }));
+            match letters.reading(|db| file::ids(db, which)) {
+                Ok(ids) => places.extend(
+                    ids.into_iter().flatten().map(|id| Place { id, backend: backend.clone() }),
+                ),
+                Err(problem) => unreadable.push(problem),
+            }
         }
         places.sort();
-        Ok(places)
+        (places, unreadable)
     }
 
     /// One letter by its place.
@@ -216,29 +222,27 @@ impl Letters {
         let mut place = self.file();
         self.write(&mut place);
         let Some(file) = place.as_mut() else { return Ok(T::default()) };
-        act(file).map_err(|error| sentence(file.path(), &error))
+        let done = self.take_up(file).and_then(|()| act(file));
+        let done = match done {
+            // As when it is written: what is damaged is no more to be had, and told of.
+            Err(error) if error.is_damage() => self.set_aside(file, &error).map(|()| T::default()),
+            done => done,
+        };
+        done.map_err(|error| sentence(file.path(), &error))
     }
 }
 
 /// A page of what lies in a data directory, without a gateway, or beside one.
-///
-/// # Errors
-///
-/// A sentence that says which file cannot be read.
-pub fn list_files(
-    data_dir: &Path,
-    which: &Selection,
-    after: Option<i64>,
-    limit: usize,
-) -> Result<Page, String> {
+pub fn list_files(data_dir: &Path, which: &Selection, after: Option<i64>, limit: usize) -> Page {
     let mut part = Part::new(which, after, limit);
     let is_meant = |name: &String| which.backend.as_ref().is_none_or(|meant| meant == name);
     for name in names(data_dir).into_iter().filter(is_meant) {
         let path = letters_file(data_dir, &name);
         let read = |db: rusqlite::Connection| part.read(&db, &name);
-        file::open_to_read(&path).and_then(read).map_err(|error| sentence(&path, &error))?;
+        let read = file::open_to_read(&path).and_then(read);
+        part.page.unreadable.extend(read.err().map(|error| sentence(&path, &error)));
     }
-    Ok(part.page())
+    part.page()
 }
 
 fn sentence(path: &Path, error: &file::Error) -> String {
@@ -271,7 +275,8 @@ impl<'a> Part<'a> {
     fn read(&mut self, db: &rusqlite::Connection, backend: &str) -> Result<(), file::Error> {
         self.page.sum.add(file::count(db, self.which)?);
         // One more than wanted tells whether there is a next page.
-        let found = headings(db, backend, self.which, self.before_id, self.limit + 1)?;
+        let found =
+            headings(db, backend, self.which, self.before_id, self.limit.saturating_add(1))?;
         self.page.headings.extend(found);
         Ok(())
     }

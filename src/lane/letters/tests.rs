@@ -31,7 +31,7 @@ impl Rig {
     }
 
     fn page(&self, which: &Selection) -> Page {
-        self.all.page(which, None, 100).unwrap()
+        self.all.page(which, None, 100)
     }
 
     /// What there is, the newest first, as reason and points.
@@ -98,7 +98,7 @@ fn pages_go_back_in_time_and_end() {
     (1..=5).for_each(|points| rig.put("rejected", points));
     let (mut after, mut points) = (None, Vec::new());
     loop {
-        let page = rig.all.page(&Selection::default(), after, 2).unwrap();
+        let page = rig.all.page(&Selection::default(), after, 2);
         assert_eq!(page.sum, Sum { letters: 5, points: 15 });
         assert!(page.headings.len() <= 2);
         points.extend(page.headings.iter().map(|heading| heading.points));
@@ -180,7 +180,7 @@ fn replayed_letters_leave_as_such() {
     let rig = rig(dir.path(), Some(1 << 20));
     rig.put("a", 1);
     rig.put("b", 2);
-    let places = rig.all.places(&of_reason("b")).unwrap();
+    let places = rig.all.places(&of_reason("b")).0;
     assert_eq!(places.len(), 1);
     assert_eq!(rig.all.at(&places[0]).unwrap().unwrap().heading.points, 2);
     assert_eq!(rig.all.replayed(&places), Ok(Sum { letters: 1, points: 2 }));
@@ -222,7 +222,7 @@ fn a_body_that_is_not_what_was_stored_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let rig = rig(dir.path(), Some(1 << 20));
     rig.put("rejected", 5);
-    let place = rig.all.places(&Selection::default()).unwrap().remove(0);
+    let place = rig.all.places(&Selection::default()).0.remove(0);
     let db = rusqlite::Connection::open(letters_file(dir.path(), "b")).unwrap();
     db.execute_batch("UPDATE letters SET body = x'00'").unwrap();
     assert_eq!(rig.all.at(&place).unwrap().unwrap().body, None);
@@ -250,10 +250,10 @@ fn what_the_disk_does_not_take_is_dropped_for_its_own_reason() {
 fn a_list_can_be_read_beside_a_gateway() {
     let dir = tempfile::tempdir().unwrap();
     let which = Selection::default();
-    assert_eq!(list_files(dir.path(), &which, None, 10), Ok(Page::default()));
+    assert_eq!(list_files(dir.path(), &which, None, 10), Page::default());
     let rig = rig(dir.path(), Some(1 << 20));
     rig.put("rejected", 5);
-    assert_eq!(list_files(dir.path(), &which, None, 10), Ok(rig.page(&which)));
+    assert_eq!(list_files(dir.path(), &which, None, usize::MAX), rig.page(&which));
 }
 
 #[tokio::test]
@@ -267,4 +267,40 @@ async fn nothing_that_was_put_in_is_missing_after_a_stop() {
     assert_eq!(kept + first.book.dropped.total(), 2000);
     drop(first);
     assert_eq!(rig(dir.path(), None).book.recovered.get(), kept);
+}
+
+#[test]
+fn one_file_that_cannot_be_read_costs_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = rig(dir.path(), Some(1 << 20));
+    rig.put("rejected", 5);
+    // No file at all, so that it cannot even be set aside as one.
+    let blocked = letters_file(dir.path(), "blocked");
+    fs::create_dir(&blocked).unwrap();
+    let blocked_letters = rig.all.of("blocked");
+    blocked_letters.keep_at_most(Some(1 << 20));
+    let which = Selection::default();
+    for page in [rig.page(&which), list_files(dir.path(), &which, None, 10)] {
+        assert_eq!(page.sum, Sum { letters: 1, points: 5 });
+        assert!(page.unreadable[0].contains("blocked.db"), "{page:?}");
+    }
+    let (places, unreadable) = rig.all.places(&which);
+    assert_eq!((places.len(), unreadable.len()), (1, 1));
+    assert_eq!(rig.all.letter(None, places[0].id).unwrap().unwrap().heading.points, 5);
+    assert!(rig.all.letter(None, 1).is_err(), "it may be in there");
+    let problem = rig.all.purge(&which).unwrap_err();
+    assert!(problem.contains("blocked.db") && problem.contains("1 letters with 5"), "{problem}");
+    rig.balances();
+}
+
+#[test]
+fn damage_that_is_found_by_reading_is_set_aside_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = rig(dir.path(), Some(1 << 20));
+    rig.put("rejected", 5);
+    let db = rusqlite::Connection::open(letters_file(dir.path(), "b")).unwrap();
+    db.execute_batch("DROP TABLE letters").unwrap();
+    assert_eq!(rig.page(&Selection::default()), Page::default());
+    assert_eq!(rig.book.dropped.counts(), [("dead_letters_damaged", 5)]);
+    rig.balances();
 }

@@ -1,13 +1,15 @@
 //! What happens on disk, on one blocking thread at a time.
 //!
-//! The [line](super::super::line) says what there is to do; it is done here in transactions of as
-//! much as has come together, and its outcome told back. When the disk takes nothing, it is tried
-//! again after a second. The file goes when nothing has been in it for a second: requests that
-//! wait for the disk would have a new one made each time. What is damaged is set aside or given up, counted as `spool_damaged`.
+//! The [line](super::line) says what there is to do; it is done here in transactions of as much as
+//! has come together, and its outcome told back. When the disk takes nothing, it is tried again
+//! after a second. The file goes when nothing has been in it for a second: requests that wait for
+//! the disk would have a new one made each time. What is damaged is set aside or given up, counted
+//! as `spool_damaged`.
 
 use super::Queue;
-use crate::lane::line::{Line, Load, Record, SPOOL_DAMAGED, Work};
-use crate::lane::spool::{Error, Spool};
+use super::line::{Line, SPOOL_DAMAGED, Work};
+use super::slot::{Load, Record};
+use super::spool::{Error, Spool};
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -44,16 +46,19 @@ impl Queue {
     }
 
     /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
-    /// takes no more.
+    /// takes no more, or gets no further.
     pub(in crate::lane) async fn close(&self) {
         let mut changes = self.changes();
         self.desk().no_writes = false;
         self.change(Line::close);
-        let settled = async { while !self.is_settled() && changes.changed().await.is_ok() {} };
-        // A disk that hangs must not keep the process.
-        if tokio::time::timeout(CLOSE_WITHIN, settled).await.is_ok() {
-            self.tidy();
+        while !self.is_settled() {
+            // A slow disk gets its time; one that hangs must not keep the process.
+            let step = tokio::time::timeout(STEP_WITHIN, changes.changed()).await;
+            if !matches!(step, Ok(Ok(()))) {
+                return;
+            }
         }
+        self.tidy();
     }
 
     /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
@@ -61,6 +66,13 @@ impl Queue {
         let line = self.line();
         let desk = self.desk();
         !desk.busy && (!desk.open || desk.no_writes || line.is_settled())
+    }
+
+    /// Whether the disk knows of all that has left.
+    pub(in crate::lane) fn is_at_rest(&self) -> bool {
+        let line = self.line();
+        let desk = self.desk();
+        !desk.busy && line.is_erased()
     }
 
     /// Sets somebody to work on disk, if there is something to do and nobody at it.
@@ -241,7 +253,7 @@ fn write(spool: &mut Spool, erase: &[i64], store: &[(Record, Load)]) -> Result<(
     })
 }
 
-/// How long a stop waits for the disk.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stop waits for the disk to get a transaction further, which is 4 MiB at the most.
+const STEP_WITHIN: Duration = Duration::from_secs(5);
 /// How long a disk that refuses is left alone.
 const REST: Duration = Duration::from_secs(1);

@@ -28,7 +28,7 @@ impl Bench {
     }
 }
 
-async fn fate(receipt: Receipt) -> Fate {
+async fn fate(mut receipt: Receipt) -> Fate {
     receipt.by(sleep(Duration::from_secs(60))).await
 }
 
@@ -56,7 +56,7 @@ async fn without_a_disk_queued_is_in_the_queue() {
     sleep(Duration::from_millis(1)).await;
     let attempts = bench.record.attempts();
     assert_eq!(attempts.len(), 1, "what came together goes together: {attempts:?}");
-    let late = bench.ask(Level::Delivered, |points| reading(points, "r", 2, None));
+    let mut late = bench.ask(Level::Delivered, |points| reading(points, "r", 2, None));
     assert_eq!(late.by(sleep(Duration::from_secs(1))).await, Fate::Late(1));
 }
 

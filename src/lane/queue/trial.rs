@@ -46,21 +46,21 @@ pub(super) struct Conduct {
 
 /// A failure of the backend at a payload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Failure<'a> {
-    pub(super) now: Instant,
+pub(in crate::lane) struct Failure<'a> {
+    pub(in crate::lane) now: Instant,
     /// How long a payload may fail before it is suspect.
-    pub(super) patience: Duration,
+    pub(in crate::lane) patience: Duration,
     /// The backend's own words.
-    pub(super) words: &'a str,
+    pub(in crate::lane) words: &'a str,
     /// Whether the payload can be divided.
-    pub(super) divisible: bool,
+    pub(in crate::lane) divisible: bool,
     /// Whether it can be for the mere sake of finding a witness.
-    pub(super) explorable: bool,
+    pub(in crate::lane) explorable: bool,
 }
 
 /// What follows from a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::lane) enum Step {
     /// The next attempt comes after a delay, which is not longer than this.
     Rest(Option<Duration>),
     /// The same; but if another payload comes into line, that is a witness, and the rest is over.
@@ -211,7 +211,8 @@ impl Finding {
     }
 }
 
-/// A backend may fail by chance; so often in a row, with a delivery after each failure, it does not.
+/// A backend may fail by chance; so often in a row, with a delivery after each failure, it does
+/// not.
 const WITNESSES: u32 = 3;
 /// So many witnesses in vain say that one is to be made.
 const IN_VAIN: u32 = 2;

@@ -1,20 +1,21 @@
 //! What outlives the process of a backend's windows: `<data_dir>/windows/<name>.snapshot`.
 //!
-//! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of
-//! all before it. It is written beside, waits until the disk has it, and is then renamed, so that
-//! there is either the earlier one or this. A stop makes the file beside, empty, before it writes
-//! rows: one that is found at a start says that these rows are not to be replaced. It stays when it was read: should the process be
-//! killed, the next one may take it up again, since the rows of a window only ever replace those
-//! of its part, and a part whose window has ended is no more looked at. A file that is damaged,
-//! or of another version, is set aside as `<name>.snapshot.damaged`, the latest such only.
-//! Everything to do with the file blocks.
+//! The file holds a version, what is [remembered](Memory) in postcard's format, and a CRC-32 of all
+//! before it. It is written beside, waits until the disk has it, and is then renamed, so that there
+//! is either the earlier one or this. A stop makes the file beside, empty, before it writes rows:
+//! one that is found at a start says that these rows are not to be replaced. It stays when it was
+//! read: should the process be killed, the next one may take it up again, since the rows of a
+//! window only ever replace those of its part, and a part whose window has ended is no more looked
+//! at. A file that is damaged, or of another version, is set aside as `<name>.snapshot.damaged`,
+//! the latest such only. Everything to do with the file blocks.
 
-use super::Layout;
+use super::Tally;
 use super::carried::{Carried, Part};
 use super::edges::Edges;
-use super::series::{of_kind, series_hash};
-use super::table::{Series, Table};
-use super::windows::{Idle, Tally};
+use super::idle::Idle;
+use crate::lane::Layout;
+use crate::lane::series::{of_kind, series_hash};
+use crate::lane::table::{Series, Table};
 use protocols::{Batch, Kind, Measure, Tags};
 use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ pub(super) struct Parts<'a> {
 
 /// The same, read back.
 #[derive(Debug)]
-pub(super) struct Remembered {
+pub(in crate::lane) struct Remembered {
     pub(super) layout: Layout,
     pub(super) edges: Edges,
     pub(super) idle: Table<Idle>,
@@ -63,7 +64,7 @@ struct Stored<'a> {
 
 /// What can be wrong with a snapshot.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::lane) enum Error {
     /// The file system said so.
     #[error("{0}")]
     File(#[from] io::Error),
@@ -102,7 +103,7 @@ impl Remembered {
 
 impl Remembered {
     /// Without what was written of an open window, if later rows of that are not known here.
-    pub(super) fn without_part(self, drop: bool) -> Self {
+    pub(in crate::lane) fn without_part(self, drop: bool) -> Self {
         if !drop {
             return self;
         }
@@ -174,7 +175,7 @@ fn with_tags(batch: &mut Batch, tags: &[(&str, Option<&str>)], act: impl FnOnce(
 
 /// The file of one backend.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(in crate::lane) struct Snapshot {
     path: PathBuf,
     /// Locked while it is written.
     writing: Mutex<()>,
@@ -184,7 +185,7 @@ pub(super) struct Snapshot {
 
 /// Whether whoever asked for a file still wants it. Once it was given up it never comes to be.
 #[derive(Debug, Default)]
-pub(super) struct Order(Mutex<Progress>);
+pub(in crate::lane) struct Order(Mutex<Progress>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Progress {
@@ -196,13 +197,13 @@ enum Progress {
 
 impl Snapshot {
     /// The file of a backend; nothing is read or made yet.
-    pub(super) fn new(data_dir: &Path, name: &str) -> Self {
+    pub(in crate::lane) fn new(data_dir: &Path, name: &str) -> Self {
         let path = data_dir.join("windows").join(format!("{name}.snapshot"));
         Self { path, writing: Mutex::default(), order: Mutex::default() }
     }
 
     /// A new wish for a file, which takes all earlier ones back.
-    pub(super) fn order(&self) -> Arc<Order> {
+    pub(in crate::lane) fn order(&self) -> Arc<Order> {
         let mut latest = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         latest.give_up();
         *latest = Arc::default();
@@ -210,26 +211,27 @@ impl Snapshot {
     }
 
     /// Whether the disk is at work on an earlier one.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(in crate::lane) fn is_busy(&self) -> bool {
         self.writing.try_lock().is_err()
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::lane) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What an earlier process has left, if it has.
-    pub(super) fn read(&self) -> Result<Option<Remembered>, Error> {
-        match fs::read(&self.path) {
-            Ok(bytes) => Remembered::from_bytes(&bytes).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
+    pub(in crate::lane) fn read(&self) -> Result<Option<Remembered>, Error> {
+        match fs::metadata(&self.path) {
+            Ok(file) if !file.is_file() || file.len() > BYTES_MAX => return Err(Error::Foreign),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            _ => {}
         }
+        Remembered::from_bytes(&fs::read(&self.path)?).map(Some)
     }
 
     /// Renames what cannot be read.
-    pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
+    pub(in crate::lane) fn set_aside(&self) -> io::Result<PathBuf> {
         let aside = self.beside(".damaged");
         fs::rename(&self.path, &aside)?;
         Ok(aside)
@@ -237,7 +239,7 @@ impl Snapshot {
 
     /// Puts another one in its place. Answers whether it is there, which it is not if it was
     /// given up before the disk had it.
-    pub(super) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<bool> {
+    pub(in crate::lane) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<bool> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = self.beside(".new");
         let written = self
@@ -251,7 +253,7 @@ impl Snapshot {
     }
 
     /// Says, for a later process, that rows are written of which no snapshot may come to know.
-    pub(super) fn announce(&self) -> io::Result<()> {
+    pub(in crate::lane) fn announce(&self) -> io::Result<()> {
         if let Some(dir) = self.path.parent() {
             fs::create_dir_all(dir)?;
         }
@@ -259,7 +261,7 @@ impl Snapshot {
     }
 
     /// Whether one was announced, or begun, and never came; asked once.
-    pub(super) fn is_missing(&self) -> bool {
+    pub(in crate::lane) fn is_missing(&self) -> bool {
         fs::remove_file(self.beside(".new")).is_ok()
     }
 
@@ -273,7 +275,7 @@ impl Snapshot {
     }
 
     /// Empties it: nobody is to go on from what it holds.
-    pub(super) fn spoil(&self) -> io::Result<()> {
+    pub(in crate::lane) fn spoil(&self) -> io::Result<()> {
         OpenOptions::new().write(true).truncate(true).open(&self.path).map(drop)
     }
 
@@ -286,7 +288,7 @@ impl Snapshot {
 
 impl Order {
     /// Takes it back. Answers whether it came too late, since the file is in place.
-    pub(super) fn give_up(&self) -> bool {
+    pub(in crate::lane) fn give_up(&self) -> bool {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *progress == Progress::Wanted {
             *progress = Progress::GivenUp;
@@ -311,5 +313,29 @@ fn checksum(bytes: &[u8]) -> u32 {
     sum.sum()
 }
 
+/// Ten million series, each of a few hundred bytes. What is larger is not ours.
+const BYTES_MAX: u64 = 4 << 30;
 /// The last byte is the version, raised when anything in the file changes.
 const MAGIC: &[u8] = b"PMWIN\x01";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What lies there would be read for ever, or fill the memory.
+    #[test]
+    fn what_is_no_file_of_ours_is_not_even_read() {
+        let check = |lay: fn(&Path)| {
+            let dir = tempfile::tempdir().unwrap();
+            let snapshot = Snapshot::new(dir.path(), "b");
+            fs::create_dir(dir.path().join("windows")).unwrap();
+            lay(snapshot.path());
+            assert!(matches!(snapshot.read(), Err(Error::Foreign)));
+            snapshot.set_aside().unwrap();
+            assert!(matches!(snapshot.read(), Ok(None)));
+        };
+        check(|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap());
+        check(|path| fs::create_dir(path).unwrap());
+        check(|path| File::create(path).unwrap().set_len(BYTES_MAX + 1).unwrap());
+    }
+}

@@ -8,11 +8,11 @@
 //! One name may be several kinds, whose rows would be one in a database. Around a stop such rows
 //! stand apart by a *shift* of nanoseconds that each keeps for the whole of the window.
 
-use super::Layout;
-use super::aggregate::Aggregate;
-use super::series::of_any_kind;
-use super::table::{Series, Table};
-use super::windows::Tally;
+use super::Tally;
+use crate::lane::Layout;
+use crate::lane::aggregate::Aggregate;
+use crate::lane::series::of_any_kind;
+use crate::lane::table::{Series, Table};
 use hashbrown::HashMap;
 use protocols::UnixNanos;
 use serde::{Deserialize, Serialize};

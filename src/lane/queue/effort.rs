@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Shared by all the parts of what was once one payload.
 #[derive(Debug)]
-pub(super) struct Effort {
+pub(in crate::lane) struct Effort {
     spent: AtomicU32,
     granted: AtomicU32,
     explored: AtomicU32,
@@ -23,29 +23,29 @@ impl Default for Effort {
 
 impl Effort {
     /// Allows for so many bad ones among these records to be found.
-    pub(super) fn grant(&self, bad: u32, records: u32) {
+    pub(in crate::lane) fn grant(&self, bad: u32, records: u32) {
         let halvings = u32::BITS - records.saturating_sub(1).leading_zeros();
         let more = bad.saturating_mul(halvings);
         self.granted.fetch_max(self.spent().saturating_add(more).min(MOST), Relaxed);
     }
 
     /// Whether one more division is allowed.
-    pub(super) fn is_left(&self) -> bool {
+    pub(in crate::lane) fn is_left(&self) -> bool {
         self.spent() < self.granted.load(Relaxed)
     }
 
     /// Counts a division.
-    pub(super) fn spend(&self) {
+    pub(in crate::lane) fn spend(&self) {
         self.spent.fetch_add(1, Relaxed);
     }
 
     /// Whether it may be divided to find out whether the backend takes anything at all.
-    pub(super) fn may_explore(&self) -> bool {
+    pub(in crate::lane) fn may_explore(&self) -> bool {
         self.explored.load(Relaxed) < EXPLORED_MOST
     }
 
     /// Counts such a division, which is not charged to the others.
-    pub(super) fn explore(&self) {
+    pub(in crate::lane) fn explore(&self) {
         self.explored.fetch_add(1, Relaxed);
         self.granted.fetch_add(1, Relaxed);
     }

@@ -1,16 +1,17 @@
 //! Payloads on disk: one SQLite file a backend, `<data_dir>/spool/<name>.db`.
 //!
-//! Knows nothing of order but what it is told, and of no limits; both are the [line's](super::line).
-//! The file is made when something is first stored, goes when nothing is, and holds the kind of its backend, and a
-//! checksum with each body. A file that SQLite cannot read is set aside as
-//! `<name>.db.damaged-N`; a body whose checksum is wrong is told as missing. Every method blocks.
+//! Knows nothing of order but what it is told, and of no limits; both are the
+//! [line's](super::line). The file is made when something is first stored, goes when nothing is,
+//! and holds the kind of its backend, and a checksum with each body. A file that SQLite cannot read
+//! is set aside as `<name>.db.damaged-N`; a body whose checksum is wrong is told as missing. Every
+//! method blocks.
 //!
 //! Commits survive the death of the process in any case. With `durability = "power"` each waits
 //! until the disk has it; with `"process"` the last few may be lost with the power, never the file.
 
-use super::Durability;
-use super::line::{Load, Record};
+use super::slot::{Load, Record};
 use crate::database::{self, Database, Format, checksum};
+use crate::lane::Durability;
 use crate::waybill::Waybill;
 use protocols::UnixNanos;
 use rusqlite::{OptionalExtension, params};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// The file of one backend.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(in crate::lane) struct Spool {
     database: Database,
     kind: &'static str,
     durability: Durability,
@@ -26,7 +27,7 @@ pub(super) struct Spool {
 
 /// What can be wrong with it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::lane) enum Error {
     /// The file or the disk.
     #[error("{0}")]
     Database(#[from] database::Error),
@@ -55,7 +56,7 @@ pub fn file(data_dir: &Path, name: &str) -> PathBuf {
 
 impl Spool {
     /// The spool of a backend; nothing is read or made yet.
-    pub(super) fn new(
+    pub(in crate::lane) fn new(
         data_dir: &Path,
         name: &str,
         kind: &'static str,
@@ -88,7 +89,7 @@ impl Spool {
     }
 
     /// Where it is.
-    pub(super) fn file(&self) -> &Path {
+    pub(in crate::lane) fn file(&self) -> &Path {
         self.database.file()
     }
 
