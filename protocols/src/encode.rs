@@ -24,6 +24,12 @@ pub trait Encode: Send {
         self.encode(point, out)
     }
 
+    /// How many lines there are in what one call of [`encode`](Self::encode) has appended: several
+    /// where a line tells one value. Formats that need one line a point need not count.
+    fn lines(&self, record: &[u8]) -> usize {
+        memchr::memchr_iter(b'\n', record).count()
+    }
+
     /// Appends the name as records carry it; answers whether a character had to be replaced, so
     /// that another name may be spelled alike.
     fn name(&self, name: &str, out: &mut Vec<u8>) -> bool {

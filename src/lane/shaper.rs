@@ -256,7 +256,7 @@ impl Shaper {
             return;
         }
         self.written = self.written.wrapping_add(self.open.body.len() - start);
-        let lines = lines(self.open.body.get(start..).unwrap_or_default());
+        let lines = self.encode.lines(self.open.body.get(start..).unwrap_or_default());
         self.watch_name(point.name);
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
@@ -329,11 +329,6 @@ impl Turn {
         self.points += 1;
         self.points <= POINTS_AT_ONCE && written.wrapping_sub(self.begun) < BYTES_AT_ONCE
     }
-}
-
-/// One a point in most formats; a line of statsd tells one value, so columns take several.
-fn lines(record: &[u8]) -> u32 {
-    u32::try_from(memchr::memchr_iter(b'\n', record).count()).unwrap_or(u32::MAX)
 }
 
 const AT_ONCE: Expire = {

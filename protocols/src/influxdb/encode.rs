@@ -37,6 +37,10 @@ impl Encode for Encoder {
         escape::measurement(name, out)
     }
 
+    fn lines(&self, _record: &[u8]) -> usize {
+        1
+    }
+
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         self.lost.take()
     }
@@ -314,7 +318,10 @@ mod tests {
         let text = text.strip_prefix("before").unwrap().to_owned();
         let lost = encoder.lost_parts().iter().map(|(_, count)| count).sum();
         match result {
-            Ok(()) => (Ok(text.strip_suffix('\n').unwrap().to_owned()), lost),
+            Ok(()) => {
+                assert_eq!(encoder.lines(text.as_bytes()), text.matches('\n').count(), "{text}");
+                (Ok(text.strip_suffix('\n').unwrap().to_owned()), lost)
+            }
             Err(reason) => {
                 assert_eq!(text, "", "a refused point leaves nothing");
                 (Err(reason), lost)

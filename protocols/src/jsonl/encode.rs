@@ -28,6 +28,10 @@ impl Encode for Encoder {
         self.write(point, true, out)
     }
 
+    fn lines(&self, _record: &[u8]) -> usize {
+        1
+    }
+
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         self.lost.take()
     }
@@ -197,6 +201,8 @@ mod tests {
         let text = text.strip_prefix("before").unwrap();
         let written = result.map(|()| text.strip_suffix('\n').unwrap().to_owned());
         assert_eq!(written.is_err(), text.is_empty());
+        let lines = if written.is_ok() { encoder.lines(text.as_bytes()) } else { 0 };
+        assert_eq!(lines, text.matches('\n').count(), "{text}");
         (written, encoder.lost_parts())
     }
 

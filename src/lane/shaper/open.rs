@@ -46,9 +46,9 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    pub(super) fn add_point(&mut self, lines: u32, source: Source<'_>, riders: &Riders) {
+    pub(super) fn add_point(&mut self, lines: usize, source: Source<'_>, riders: &Riders) {
         self.points += 1;
-        self.draft.add(lines, source);
+        self.draft.add(u32::try_from(lines).unwrap_or(u32::MAX), source);
         self.book.open.add(1);
         if !std::mem::replace(&mut self.joined, true) {
             self.join(riders);
