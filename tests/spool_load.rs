@@ -84,6 +84,8 @@ async fn buf_missing_file_whichever_it_is() {
         if parts.contains(&"") && matches!(harm, Harm::Deleted) {
             assert_eq!(recovered, 0, "{what}");
         }
+        // Of a log of changes from before, half would be an earlier state.
+        eventually("the file is gone", async || !story.file("").exists()).await;
     }
 }
 

@@ -34,7 +34,9 @@ impl Queue {
             }
             recovered => recovered.map_err(|error| spool.sentence(&error))?,
         };
-        if !records.is_empty() {
+        if records.is_empty() {
+            shrink(&mut spool);
+        } else {
             let (payloads, file) = (records.len(), spool.file().display());
             tracing::info!(payloads, spool = %file, "found what an earlier run has left");
         }
@@ -164,8 +166,8 @@ impl Queue {
         // Who comes while the file goes waits for its place, and makes a new one.
         let is_empty = !desk.busy && line.holds_no_disk();
         drop((line, desk));
-        if is_empty && let Err(error) = spool.shrink() {
-            tracing::debug!(%error, "the spool stays as large as it is");
+        if is_empty {
+            shrink(spool);
         }
     }
 
@@ -233,6 +235,12 @@ impl Queue {
         (desk.no_reads, desk.no_writes) = (false, false);
         drop(desk);
         self.change(|_| ());
+    }
+}
+
+fn shrink(spool: &mut Spool) {
+    if let Err(error) = spool.shrink() {
+        tracing::debug!(%error, "the spool stays as large as it is");
     }
 }
 
