@@ -1,7 +1,7 @@
 //! What people do with dead letters: look at them, replay them, purge them.
 //!
 //! The letters themselves are kept by [`lane`](crate::lane). Here records become points again
-//! ([`decode`]), points go through the routing table of now ([`replay`]), letters get the shape
+//! ([`decode`]), points go through the routing table of now ([`replay()`]), letters get the shape
 //! that answers and the command show ([`view`]), and a command asks a running gateway for all of it
 //! ([`command`]).
 
