@@ -7,10 +7,11 @@
 //! ```
 //!
 //! What is remembered is what became of the points, so one with a key waits in a task of its own,
-//! which ends neither with its sender's patience nor with its connection. (A connection whose sender
-//! has gone stays until it is answered, so up to then there is one such task for each.) A repeated
-//! one meets a key that is at work until its fate is known. When the listener ends first, or when there are too many such keys,
-//! the 504 is what is remembered: it says that nothing is known.
+//! which ends neither with its sender's patience nor with its connection. (A connection whose
+//! sender has gone stays until it is answered, so up to then there is one such task for each.) A
+//! repeated one meets a key that is at work until its fate is known. When the listener ends first,
+//! or when there are too many such keys, the 504 is what is remembered: it says that nothing is
+//! known.
 
 use super::ack::Ack;
 use super::answer::{Refusal, Web, Words, said};

@@ -92,6 +92,12 @@ impl Edges {
 
     /// The stamp of the open window when it is written in part; it stays open.
     pub(super) fn part(&mut self) -> UnixNanos {
+        if let Some((edge, _)) = self.part.filter(|(edge, _)| *edge != self.next) {
+            // Windows were of another length then. Nobody goes on with that one any more, and its
+            // rows are to stay.
+            self.latest = self.latest.max(edge);
+            self.steps_back += 1;
+        }
         let stamp = self.due(self.next);
         self.part = Some((self.next, stamp));
         UnixNanos(stamp)
@@ -190,6 +196,22 @@ mod tests {
         assert_eq!(edges.close(UnixNanos(20)), Some(UnixNanos(20)));
         assert_eq!(edges.end(UnixNanos(20)), UnixNanos(21));
         assert_eq!(edges.end(UnixNanos(27)), UnixNanos(27));
+    }
+
+    #[test]
+    fn rows_of_a_part_stay_when_windows_of_another_length_are_written_in_part() {
+        let mut edges = Edges::default();
+        edges.align(UnixNanos(115), 70);
+        assert_eq!(edges.part(), UnixNanos(140));
+        let mut second = Edges::default();
+        assert_eq!(second.resume(edges, UnixNanos(116)), Some(UnixNanos(140)));
+        second.align(UnixNanos(116), 20);
+        assert_eq!(second.part(), UnixNanos(121));
+        let mut third = Edges::default();
+        third.resume(second, UnixNanos(125));
+        third.align(UnixNanos(125), 20);
+        assert_eq!(third.close(UnixNanos(140)), Some(UnixNanos(141)), "140 is taken");
+        assert_eq!(third.close(UnixNanos(160)), Some(UnixNanos(160)));
     }
 
     /// Stops at one time and starts at another, with windows of ten.
