@@ -244,6 +244,16 @@ fn statements(db: &Connection, format: &Format) -> Result<Option<&'static str>, 
     upgrade.map(|(_, statements)| Some(*statements)).ok_or(Error::Foreign)
 }
 
+/// What the databases in a directory are called, in order.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let name =
+        |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".db")?.to_owned());
+    let mut names: Vec<_> = files.filter_map(name).collect();
+    names.sort();
+    names
+}
+
 /// What tells a body that is still as it was stored.
 pub(crate) fn checksum(body: &[u8]) -> u32 {
     let mut sum = flate2::Crc::new();

@@ -57,7 +57,7 @@ pub use letters::{
     DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letter_names,
     letters_file, list_files,
 };
-pub use queue::spool_file;
+pub use queue::{spool_file, spool_names};
 pub use receipt::{Fate, Level, Loss, Receipt, Slip};
 pub use reserve::{Full, Reservation};
 pub use series::series_hash;

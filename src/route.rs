@@ -11,7 +11,7 @@ pub mod rules;
 pub mod test;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
-pub use router::{Router, Submitted, Table, Tables};
+pub use router::{Router, Submitted, Table, Tables, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use serde::{Deserialize, Serialize};

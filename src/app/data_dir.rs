@@ -6,7 +6,7 @@
 use crate::backend;
 use crate::config::Backend;
 use crate::ingest::keys_file;
-use crate::lane::{Settings, letter_names, letters_file, spool_file};
+use crate::lane::{Settings, letter_names, letters_file, spool_file, spool_names};
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
@@ -143,7 +143,7 @@ pub(super) fn warn_of_space(plan: &Plan) {
 
 /// Names the spools that no backend empties any more, and letters that only replay can.
 pub(super) fn name_orphans(plan: &Plan) {
-    let spools = orphans(names(&plan.data_dir.join("spool")), plan);
+    let spools = orphans(spool_names(&plan.data_dir), plan);
     if !spools.is_empty() {
         info!(%spools, "spools of backends that are not configured any more are left alone");
     }
@@ -156,16 +156,6 @@ pub(super) fn name_orphans(plan: &Plan) {
 fn orphans(mut names: Vec<String>, plan: &Plan) -> String {
     names.retain(|name| !plan.backends.contains_key(name));
     names.join(", ")
-}
-
-/// The backends that have a spool there, in order.
-fn names(dir: &Path) -> Vec<String> {
-    let files = fs::read_dir(dir).into_iter().flatten().flatten();
-    let name =
-        |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".db")?.to_owned());
-    let mut names: Vec<_> = files.filter_map(name).collect();
-    names.sort();
-    names
 }
 
 /// How much of the disk a backend may take.

@@ -11,10 +11,10 @@ use super::decode::{Decoded, decode};
 use super::view::DAMAGED;
 use crate::clock::Clock;
 use crate::lane::{
-    DeadLetters, Fate, Heading, Letter, Level, Loss, Place, Receipt, Selection, Slip,
+    DeadLetters, Fate, Heading, Lane, Letter, Level, Loss, Place, Receipt, Selection, Slip,
 };
 use crate::route::again::Errand;
-use crate::route::{Table, Tables};
+use crate::route::{Table, Tables, wait_while};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,9 @@ pub async fn replay(
                 move |letters: &DeadLetters| read.iter().map(|place| letters.at(place)).collect();
             let found: Vec<Option<Letter>> = on_disk(letters, read).await?;
             for letter in found.into_iter().flatten() {
-                ease(tables).await;
+                // What it has no room for would be dropped. No table is held meanwhile.
+                let is_behind = || tables.load().lanes.iter().any(Lane::behind);
+                wait_while(is_behind, PATIENCE).await;
                 let handed_over = hand_over(&tables.load(), &letter, clock);
                 match handed_over {
                     Ok(receipt) => under_way.push((letter.heading, receipt)),
@@ -118,7 +120,7 @@ fn stays(fate: &Fate) -> Option<Stays> {
         }
         Fate::Lost(losses) => losses,
     };
-    let loss = losses.iter().find(|loss| FOR_NOW.contains(&loss.reason))?;
+    let loss = losses.iter().find(|loss| loss.is_for_now())?;
     let Loss { backend, reason, points, .. } = loss;
     Some(Stays::Because(format!("backend `{backend}` dropped {points} of its points, {reason}")))
 }
@@ -153,17 +155,6 @@ impl Replayed {
     }
 }
 
-/// Waits, but not for ever, while some lane's shaper is behind: what it has no room for would be
-/// dropped. No table is held meanwhile.
-async fn ease(tables: &Tables) {
-    let is_behind = || tables.load().lanes.iter().any(crate::lane::Lane::behind);
-    let mut left = PATIENCE;
-    while !left.is_zero() && is_behind() {
-        tokio::time::sleep(GLANCE).await;
-        left = left.saturating_sub(GLANCE);
-    }
-}
-
 async fn on_disk<T: Send + 'static>(
     letters: &Arc<DeadLetters>,
     work: impl FnOnce(&DeadLetters) -> Result<T, String> + Send + 'static,
@@ -181,13 +172,10 @@ const CHUNK: usize = 32;
 const LOT: usize = 1024;
 /// Points of a window are on disk when it has closed, others in about a second.
 const ARRIVAL: Duration = Duration::from_secs(60);
-/// Reasons of drops after which a letter is still worth keeping.
-const FOR_NOW: [&str; 4] = ["queue_full", "inbox_full", "sample_limit", "shutdown"];
 /// How many letters that stay are told of one by one.
 const PROBLEMS_MAX: usize = 10;
 /// A shaper waits for no backend, so it is never behind for long.
 const PATIENCE: Duration = Duration::from_secs(10);
-const GLANCE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

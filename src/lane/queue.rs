@@ -28,7 +28,7 @@ mod trial;
 pub(super) use line::Limits;
 pub(super) use slot::Entry;
 pub(super) use spool::Spool;
-pub use spool::file as spool_file;
+pub use spool::{file as spool_file, names as spool_names};
 pub(super) use trial::{Failure, Step};
 
 use crate::backend::Payload;

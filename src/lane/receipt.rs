@@ -49,6 +49,13 @@ pub struct Loss {
     pub detail: Option<String>,
 }
 
+impl Loss {
+    /// Whether it may be otherwise in a moment: there was no room, or the gateway was stopping.
+    pub fn is_for_now(&self) -> bool {
+        matches!(self.reason, "queue_full" | "inbox_full" | "sample_limit" | "shutdown")
+    }
+}
+
 /// Where holds come from. As long as it is there, the receipt does not resolve.
 #[derive(Debug)]
 pub struct Slip(Arc<Request>);

@@ -142,11 +142,7 @@ impl Router {
     /// For inputs whose senders can wait (streams and requests): what they are spared would be
     /// dropped at a full inbox. No table is held meanwhile.
     pub async fn ease(&self) {
-        let mut left = PATIENCE;
-        while !left.is_zero() && self.reaches(Lane::behind) {
-            tokio::time::sleep(GLANCE).await;
-            left = left.saturating_sub(GLANCE);
-        }
+        wait_while(|| self.reaches(Lane::behind), PATIENCE).await;
     }
 
     fn reaches(&self, state: impl Fn(&Lane) -> bool) -> bool {
@@ -195,6 +191,15 @@ impl Delivery<'_> {
         for (count, taken) in counts.iter().zip(self.taken) {
             count.add(taken);
         }
+    }
+}
+
+/// Looks now and then, for so long at the most, whether it is still so.
+pub async fn wait_while(is_so: impl Fn() -> bool, patience: Duration) {
+    let mut left = patience;
+    while !left.is_zero() && is_so() {
+        tokio::time::sleep(GLANCE).await;
+        left = left.saturating_sub(GLANCE);
     }
 }
 

@@ -144,7 +144,7 @@ fn lost(losses: &[Loss]) -> Refusal {
             let _ = write!(told, " ({detail})");
         }
     }
-    if losses.iter().any(|loss| FOR_NOW.contains(&loss.reason)) {
+    if losses.iter().any(Loss::is_for_now) {
         let text = format!("not all points were kept, though some may have been{told}");
         Refusal::new(503, "ack_lost", text)
     } else {
@@ -153,8 +153,6 @@ fn lost(losses: &[Loss]) -> Refusal {
     }
 }
 
-/// Reasons that may be others in a moment.
-const FOR_NOW: &[&str] = &["queue_full", "inbox_full", "sample_limit", "shutdown"];
 /// Where the query is the point.
 const POINT: &str = "/v1/point/";
 /// How much of a word that nobody knows is said back.

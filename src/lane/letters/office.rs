@@ -9,9 +9,9 @@ use super::{Heading, Letter, Place, Selection};
 use super::{Letters, letters_dir, letters_file};
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::database;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -251,12 +251,7 @@ fn sentence(path: &Path, error: &file::Error) -> String {
 
 /// The backends that have a file in a data directory, in order.
 pub fn names(data_dir: &Path) -> Vec<String> {
-    let files = fs::read_dir(letters_dir(data_dir)).into_iter().flatten().flatten();
-    let name =
-        |file: fs::DirEntry| Some(file.file_name().to_str()?.strip_suffix(".db")?.to_owned());
-    let mut names: Vec<_> = files.filter_map(name).collect();
-    names.sort();
-    names
+    database::names(&letters_dir(data_dir))
 }
 
 /// A page that is being put together from the files of several backends.

@@ -51,7 +51,16 @@ impl Error {
 
 /// Where the spool of a backend is.
 pub fn file(data_dir: &Path, name: &str) -> PathBuf {
-    data_dir.join("spool").join(format!("{name}.db"))
+    dir(data_dir).join(format!("{name}.db"))
+}
+
+/// The backends that have one, in order.
+pub fn names(data_dir: &Path) -> Vec<String> {
+    database::names(&dir(data_dir))
+}
+
+fn dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("spool")
 }
 
 impl Spool {
