@@ -12,32 +12,47 @@ mod arguments;
 mod bare;
 mod compare;
 mod cpu;
+mod flush;
 mod gateway;
 mod http;
 mod kernel;
+mod ledger;
+mod lines;
 mod mix;
 mod pace;
 mod report;
 mod search;
+mod series;
 mod server;
+mod shelf;
 mod sink;
 mod spool;
+mod stand;
 mod statsd;
+mod table;
 mod tcp;
 mod trial;
 
 use address::Address;
 use anyhow::{Result, bail};
 use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{OpentsdbArguments, SearchArguments, SpoolArguments, StatsdArguments};
+use arguments::{FlushArguments, OpentsdbArguments, SearchArguments, SpoolArguments};
+use arguments::{SeriesArguments, StatsdArguments};
 use clap::Parser as _;
 use mix::Form;
 use report::Sent;
+use stand::Host;
 use std::time::Duration;
+use table::Style;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {
-    let Arguments { command, json } = Arguments::parse();
+    let Arguments { command, json, markdown } = Arguments::parse();
+    let style = match (json, markdown) {
+        (true, _) => Style::Json,
+        (_, true) => Style::Markdown,
+        _ => Style::Text,
+    };
     match command {
         Command::Statsd(arguments) => report::print(&send_statsd(&arguments)?, json),
         Command::Opentsdb(arguments) => report::print(&send_opentsdb(&arguments)?, json),
@@ -53,8 +68,14 @@ fn main() -> Result<()> {
         }
         Command::Search(SearchArguments { gateway, names }) => {
             let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
-            let subjects = [Subject::Bare, Subject::Blackhole];
-            report::print(&search::search(&bench, &[(1, 100e3), (25, 500e3)], &subjects)?, json)
+            let packs = [(1, 100e3), (25, 500e3)];
+            table::print(&search::search(&search::receivers(&bench), &packs)?, style)
+        }
+        Command::Flush(arguments) => flush(arguments, style),
+        Command::Series(SeriesArguments { gateway, quick, series }) => {
+            let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+            let many = if quick { 100_000 } else { series };
+            table::print(&series::measure(&host, many, quick)?, style)
         }
     }
 }
@@ -123,6 +144,22 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
     report::print(&comparison, json)?;
     if !comparison.is_exact() {
         bail!("the books do not tell of every point that was sent");
+    }
+    Ok(())
+}
+
+fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
+    let FlushArguments { gateway, quick, windows, loads } = arguments;
+    let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+    let modest = [(200e3, 10_000), (200e3, 100_000)];
+    let modest = modest.map(|(rate, names)| flush::Offer { rate, names });
+    let flushes = match quick {
+        true => flush::measure(&host, &modest, 2)?,
+        false => flush::measure(&host, &loads, windows)?,
+    };
+    table::print(&flushes, style)?;
+    if !flushes.is_exact() {
+        bail!("the backend has not what was sent");
     }
     Ok(())
 }
