@@ -70,6 +70,8 @@ pub struct Manifest {
     origin: Option<Origin>,
     kind: Option<Kind>,
     runs: Vec<Run>,
+    /// The hash of each point's series, which was taken to route it.
+    hashes: Vec<u64>,
     /// The run of the next point to be read.
     at: usize,
 }
@@ -84,15 +86,21 @@ impl Manifest {
     /// Of a batch that is still empty.
     pub fn new(sender: Sender<'_>) -> Self {
         let Sender { origin, kind } = sender;
-        Self { origin: origin.cloned(), kind, runs: Vec::new(), at: 0 }
+        Self { origin: origin.cloned(), kind, runs: Vec::new(), hashes: Vec::new(), at: 0 }
     }
 
-    /// Notes who handed the next point over.
-    pub fn note(&mut self, via: &Arc<Via>) {
+    /// Notes who handed the next point over, and the hash of its series.
+    pub fn note(&mut self, via: &Arc<Via>, hash: u64) {
+        self.hashes.push(hash);
         match self.runs.last_mut() {
             Some(run) if Arc::ptr_eq(&run.via, via) => run.points += 1,
             _ => self.runs.push(Run { points: 1, via: Arc::clone(via) }),
         }
+    }
+
+    /// The hash of the series of the point at `index`.
+    pub fn hash(&self, index: usize) -> Option<u64> {
+        self.hashes.get(index).copied()
     }
 
     /// Of the next point, which is of that kind; points are asked for once each, in the order of
@@ -404,7 +412,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|route| Arc::new(via(route)));
         let from = origin();
         let mut manifest = Manifest::new(Sender { origin: Some(&from), kind: None });
-        [&a, &a, &b, &a].into_iter().for_each(|via| manifest.note(via));
+        [&a, &a, &b, &a].into_iter().for_each(|via| manifest.note(via, 0));
         let mut routes = Vec::new();
         while let Source { via: Some(via), kind, origin } = manifest.next_source(Kind::Set) {
             routes.push(via.route.to_string());

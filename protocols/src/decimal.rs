@@ -84,20 +84,21 @@ pub(crate) fn write_short(out: &mut Vec<u8>, value: f64) -> bool {
     if value.is_sign_negative() {
         out.push(b'-');
     }
-    let power = 10_u64.pow(decimals);
-    out.extend_from_slice(itoa::Buffer::new().format(digits / power).as_bytes());
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(digits).as_bytes();
+    let whole = digits.len().saturating_sub(decimals);
+    let (before, behind) = digits.split_at_checked(whole).unwrap_or((digits, &[]));
+    out.extend_from_slice(if before.is_empty() { b"0" } else { before });
     if decimals > 0 {
         out.push(b'.');
-    }
-    for place in (0..decimals).rev() {
-        let [digit, ..] = (digits / 10_u64.pow(place) % 10).to_le_bytes();
-        out.push(b'0' + digit);
+        out.extend((behind.len()..decimals).map(|_| b'0'));
+        out.extend_from_slice(behind);
     }
     true
 }
 
 /// The digits of a positive number, and how many of them are decimals.
-fn short_digits(value: f64) -> Option<(u64, u32)> {
+fn short_digits(value: f64) -> Option<(u64, usize)> {
     for (power, decimals) in POWERS.iter().zip(0..=SHORT_DECIMALS) {
         let shifted = value * power;
         if shifted >= SHORT_END {
@@ -191,7 +192,7 @@ const POWERS: [f64; SHORT_MAX] =
 const SHORT_END: f64 = 1e15;
 
 /// Milliseconds have so many, and each costs a trial.
-const SHORT_DECIMALS: u32 = 3;
+const SHORT_DECIMALS: usize = 3;
 
 /// Every second pair of digits.
 const PAIRS: u64 = 0x0000_00ff_0000_00ff;

@@ -36,14 +36,20 @@ pub(crate) fn find(bytes: &[u8], kind: impl Fn(u64) -> u64) -> Option<usize> {
         }
         at += 8;
     }
-    let last = rest.iter().rev().fold(0, |last, byte| (last << 8) | u64::from(*byte));
-    let place = kind(last).trailing_zeros() as usize / 8;
+    let last = match bytes.last_chunk::<8>() {
+        // What was looked at already goes out at the low end.
+        Some(last) => {
+            u64::from_le_bytes(*last).checked_shr(8 * (8 - u32::try_from(rest.len()).unwrap_or(0)))
+        }
+        None => Some(rest.iter().rev().fold(0, |last, byte| (last << 8) | u64::from(*byte))),
+    };
+    let place = kind(last.unwrap_or(0)).trailing_zeros() as usize / 8;
     (place < rest.len()).then_some(at + place)
 }
 
-/// Marks blanks and tabs.
-pub(crate) const fn blank(eight: u64) -> u64 {
-    equal(eight, b' ') | equal(eight, b'\t')
+/// Marks blanks, and the control characters before them.
+pub(crate) const fn up_to_blank(eight: u64) -> u64 {
+    !(((eight & each(0x7f)) + each(0x7f - b' ')) | eight) & each(0x80)
 }
 
 /// Marks the bytes that are `byte`.
@@ -59,7 +65,7 @@ pub(crate) const fn each(byte: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{blank, equal, find};
+    use super::{equal, find, up_to_blank};
     use proptest::prelude::*;
 
     proptest! {
@@ -75,8 +81,8 @@ mod tests {
         fn the_first_is_found(bytes in proptest::collection::vec(prop_oneof![Just(b'='), any::<u8>()], 0..70), mark: u8) {
             let expected = bytes.iter().position(|byte| *byte == mark);
             prop_assert_eq!(find(&bytes, |eight| equal(eight, mark)), expected);
-            let expected = bytes.iter().position(|byte| matches!(byte, b' ' | b'\t'));
-            prop_assert_eq!(find(&bytes, blank), expected);
+            let expected = bytes.iter().position(|byte| *byte <= b' ');
+            prop_assert_eq!(find(&bytes, up_to_blank), expected);
         }
     }
 }

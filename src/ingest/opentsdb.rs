@@ -68,6 +68,10 @@ impl Speak for Telnet {
             desk.reply(|out| opentsdb::reply_refused("put", &reason.to_string(), out));
             return ControlFlow::Continue(());
         };
+        if line.starts_with(b"put ") {
+            put(line, desk);
+            return ControlFlow::Continue(());
+        }
         let line = opentsdb::strip_negotiation(line);
         match opentsdb::command(line) {
             Command::Blank => {}

@@ -108,6 +108,8 @@ impl Connection {
 
 struct Reader<S> {
     framer: LineFramer,
+    /// The last read has filled what it was given, so that there is more to come.
+    busy: bool,
     speak: S,
     desk: Desk,
 }
@@ -118,7 +120,7 @@ impl<S: Speak> Reader<S> {
         let framer = LineFramer::new(context.config.limits.line.bytes());
         let (intake, replies) = (context.intake(), Replies::default());
         let desk = Desk { intake, replies, peer: presence.peer, times: TimeRange::ALL };
-        Self { framer, speak, desk }
+        Self { framer, busy: false, speak, desk }
     }
 
     async fn read_to_end(&mut self, stream: &Stream) -> End {
@@ -173,9 +175,18 @@ impl<S: Speak> Reader<S> {
     }
 
     fn read(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Read {
+        if self.busy { self.read_chunk::<LARGE>(read) } else { self.read_chunk::<CHUNK>(read) }
+    }
+
+    fn read_chunk<const N: usize>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Read {
         // Lives only while it is read into, so that idle connections cost no buffer.
-        let mut chunk = [0; CHUNK];
-        match read(&mut chunk) {
+        let mut chunk = [0; N];
+        let len = read(&mut chunk);
+        self.busy = len.as_ref().is_ok_and(|len| *len >= CHUNK);
+        match len {
             Ok(0) => Read::End(End::Eof),
             Ok(len) => match self.feed(chunk.get(..len).unwrap_or(&[])) {
                 ControlFlow::Continue(()) => Read::Some,
@@ -271,8 +282,11 @@ impl Replies {
     }
 }
 
-/// What is read at once; more only costs stack.
+/// What is read at once, of a sender that has little to say.
 const CHUNK: usize = 16 << 10;
+
+/// The same of one that has more: what is done once a read is then seldom done.
+const LARGE: usize = 64 << 10;
 
 /// About 600 refusals; a client that has not read so many will not miss one more.
 const REPLY_BYTES_MAX: usize = 64 << 10;

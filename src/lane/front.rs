@@ -72,11 +72,11 @@ impl<'a> Front<'a> {
         self.handed += 1;
         let settings = &self.lane.settings;
         if !settings.aggregate || !folds(point.measure.kind()) {
-            self.pass(point, via);
+            self.pass(point, hash, via);
         } else if refuses(settings.layout, &point.measure) {
             self.unrepresentable += 1;
         } else if point.time.is_some() {
-            self.pass(point, via);
+            self.pass(point, hash, via);
         } else {
             return self.absorb(point, hash);
         }
@@ -105,13 +105,13 @@ impl<'a> Front<'a> {
     /// Hands over what was taken. Dropping the front does the same.
     pub fn close(self) {}
 
-    fn pass(&mut self, point: &Point<'_>, via: &Arc<Via>) {
+    fn pass(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) {
         let lane = self.lane;
         let stamp = lane.settings.stamp.then_some(self.received);
         let sender = self.sender;
         let (raw, manifest) =
             self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(sender)));
-        manifest.note(via);
+        manifest.note(via, hash);
         raw.push(&Point { time: point.time.or(stamp), ..*point });
     }
 

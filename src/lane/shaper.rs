@@ -192,7 +192,7 @@ impl Shaper {
             });
             more = written.is_some();
             let source = Source { kind, origin: None, via: None };
-            rows.iter().for_each(|row| self.shape_as(&row, source, again));
+            rows.iter().for_each(|row| self.shape_as(&row, None, source, again));
         }
         self.scratch = rows;
         more
@@ -213,11 +213,12 @@ impl Shaper {
         let mut done = parcel.done;
         while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
             let kind = point.measure.kind();
+            let hash = parcel.manifest.hash(done);
             let source = parcel.manifest.next_source(kind);
             if self.settings.aggregate && folds(kind) {
                 self.fold_alone(&point, source);
             } else {
-                self.shape(&point, source);
+                self.shape_as(&point, hash, source, false);
             }
             done += 1;
         }
@@ -233,17 +234,14 @@ impl Shaper {
         self.rows.alone(point, time, &mut rows);
         self.state.book.folded_points.add(1);
         self.state.book.folded_rows.add(rows.len() as u64);
-        rows.iter().for_each(|row| self.shape(&row, source));
+        rows.iter().for_each(|row| self.shape_as(&row, None, source, false));
         self.scratch = rows;
     }
 
-    fn shape(&mut self, point: &Point<'_>, source: Source<'_>) {
-        self.shape_as(point, source, false);
-    }
-
-    /// `again`: it takes the place of an earlier one of its series and time.
-    fn shape_as(&mut self, point: &Point<'_>, source: Source<'_>, again: bool) {
-        let point = Point { time: self.told_apart(point), ..*point };
+    /// `hash`: of its series, where it is known; `again`: it takes the place of an earlier one of its
+    /// series and time.
+    fn shape_as(&mut self, point: &Point<'_>, hash: Option<u64>, source: Source<'_>, again: bool) {
+        let point = Point { time: self.told_apart(point, hash), ..*point };
         let start = self.open.body.len();
         let body = &mut self.open.body;
         let encoded = match again {
@@ -274,10 +272,11 @@ impl Shaper {
         }
     }
 
-    fn told_apart(&mut self, point: &Point<'_>) -> Option<UnixNanos> {
+    fn told_apart(&mut self, point: &Point<'_>, hash: Option<u64>) -> Option<UnixNanos> {
         let time = point.time?;
         let Some(distinct) = &mut self.distinct else { return Some(time) };
-        let free = distinct.claim(series_hash(point.name, point.tags), time);
+        let hash = hash.unwrap_or_else(|| series_hash(point.name, point.tags));
+        let free = distinct.claim(hash, time);
         if free != time {
             self.state.book.noticed.add("time_moved", 1);
         }

@@ -97,7 +97,7 @@ impl<'a> Iterator for Words<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a str> {
         loop {
-            let end = scan::find(self.0.as_bytes(), scan::blank).unwrap_or(self.0.len());
+            let end = blank(self.0.as_bytes());
             let (word, rest) = self.0.split_at_checked(end)?;
             self.0 = rest.get(1..).unwrap_or("");
             if !word.is_empty() {
@@ -108,6 +108,18 @@ impl<'a> Iterator for Words<'a> {
             }
         }
     }
+}
+
+/// Where the first blank or tab is, or the end.
+fn blank(text: &[u8]) -> usize {
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| scan::find(rest, scan::up_to_blank)) {
+        if matches!(text.get(from + at), Some(b' ' | b'\t')) {
+            return from + at;
+        }
+        from += at + 1;
+    }
+    text.len()
 }
 
 /// `odd`: there may be control characters.
@@ -125,10 +137,10 @@ fn put_tag(
     odd: bool,
     options: &PutOptions,
 ) -> Result<(), ParseError> {
-    let equals = |text: &str| scan::find(text.as_bytes(), |eight| scan::equal(eight, b'='));
-    let at = equals(tag).ok_or(ParseError::InvalidTag)?;
+    let at = scan::find(tag.as_bytes(), |eight| scan::equal(eight, b'='));
+    let at = at.ok_or(ParseError::InvalidTag)?;
     let value = tag.get(at + 1..).unwrap_or("");
-    if at == 0 || value.is_empty() || equals(value).is_some() {
+    if at == 0 || value.is_empty() || scan::any(value.as_bytes(), |byte| byte == b'=') {
         return Err(ParseError::InvalidTag);
     }
     if odd && has_control(tag) {
