@@ -4,6 +4,7 @@
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
 
+use super::memo::Known;
 use super::router::Table;
 use super::{LaneSet, Rule};
 use crate::books::ListenerBook;
@@ -38,11 +39,11 @@ pub struct Submitted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The route at this place takes it.
-    Take(u32),
+    Take(u16),
     /// The lane at this place adds it to a series of the open window.
     Absorb {
         /// In the table.
-        lane: u32,
+        lane: u16,
         /// In the window.
         place: WindowPlace,
     },
@@ -80,6 +81,7 @@ impl<'t> Crossing<'t> {
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
         let routed = rules.walk(point, origin, |place, rule, lanes| {
             self.taken(place);
+            self.note(u16::try_from(place).ok().map(Step::Take));
             if rule.rewrite.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let sent = rule.sent(*point, &mut scratch);
@@ -100,45 +102,48 @@ impl<'t> Crossing<'t> {
 
     /// Does with a point what was done with an earlier one of its series, unless that cannot be
     /// done alike any more; then nothing has happened.
-    pub fn repeat(&mut self, steps: &[Step], measure: &Measure<'_>) -> bool {
-        if !steps.iter().all(|step| self.is_current(step)) {
+    pub fn repeat(&mut self, known: &Known<'_>, measure: &Measure<'_>) -> bool {
+        if !self.can_repeat(known) {
             return false;
         }
-        for step in steps {
-            match *step {
-                Step::Take(route) => self.taken(route as usize),
+        let mut routed = false;
+        for step in known.steps() {
+            routed = true;
+            match step {
+                Step::Take(route) => self.taken(route.into()),
                 Step::Absorb { lane, place } => {
-                    if let Some(front) = self.fronts.get_mut(lane as usize) {
+                    if let Some(front) = self.fronts.get_mut(usize::from(lane)) {
                         front.repeat(place, measure);
                     }
                 }
             }
         }
-        self.arrived(!steps.is_empty());
+        self.arrived(routed);
         true
     }
 
-    fn is_current(&mut self, step: &Step) -> bool {
-        match *step {
+    /// Whether all can be done that was done before.
+    pub fn can_repeat(&mut self, known: &Known<'_>) -> bool {
+        known.steps().all(|step| match step {
             Step::Take(_) => true,
             Step::Absorb { lane, place } => {
-                self.fronts.get_mut(lane as usize).is_some_and(|front| front.is_current(place))
+                let front = self.fronts.get_mut(usize::from(lane));
+                front.is_some_and(|front| front.is_current(place))
             }
-        }
+        })
     }
 
     fn taken(&mut self, route: usize) {
         if let Some(taken) = self.taken.get_mut(route) {
             *taken += 1;
         }
-        self.note(u32::try_from(route).ok().map(Step::Take));
     }
 
     fn hand_over(&mut self, lanes: LaneSet, point: &Point<'_>, hash: u64, rule: &Rule) {
         for lane in lanes.iter() {
             let Some(front) = self.fronts.get_mut(lane) else { continue };
             let place = front.take(point, hash, &rule.via);
-            let lane = u32::try_from(lane).ok();
+            let lane = u16::try_from(lane).ok();
             self.note(place.zip(lane).map(|(place, lane)| Step::Absorb { lane, place }));
         }
     }

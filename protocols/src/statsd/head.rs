@@ -33,6 +33,18 @@ pub struct Head<'a> {
     pub tail: &'a [u8],
 }
 
+impl Head<'_> {
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.name.len() + self.tail.len()
+    }
+
+    /// Whether there is nothing but a value.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Takes a line apart at its first colon and the bar behind it; one CR at the end is dropped.
 pub fn split(line: &[u8]) -> Option<Split<'_>> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
