@@ -12,15 +12,20 @@ mod arguments;
 mod bare;
 mod compare;
 mod cpu;
+mod echo;
+mod fanout;
 mod flush;
 mod gateway;
 mod http;
 mod kernel;
+mod latency;
 mod ledger;
 mod lines;
 mod mix;
 mod pace;
+mod plots;
 mod report;
+mod scale;
 mod search;
 mod series;
 mod server;
@@ -35,9 +40,10 @@ mod trial;
 
 use address::Address;
 use anyhow::{Result, bail};
-use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{FlushArguments, OpentsdbArguments, SearchArguments, SpoolArguments};
-use arguments::{SeriesArguments, StatsdArguments};
+use arguments::StatsdArguments;
+use arguments::{Arguments, BareArguments, Command, CompareArguments, FanoutArguments};
+use arguments::{FlushArguments, HttpArguments, LatencyArguments, OpentsdbArguments};
+use arguments::{ScaleArguments, SearchArguments, SeriesArguments, SpoolArguments};
 use clap::Parser as _;
 use mix::Form;
 use report::Sent;
@@ -73,10 +79,15 @@ fn main() -> Result<()> {
         }
         Command::Flush(arguments) => flush(arguments, style),
         Command::Series(SeriesArguments { gateway, quick, series }) => {
-            let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
             let many = if quick { 100_000 } else { series };
-            table::print(&series::measure(&host, many, quick)?, style)
+            table::print(&series::measure(&Host::of(gateway)?, many, quick)?, style)
         }
+        Command::Scale(arguments) => scale(arguments, style),
+        Command::Fanout(FanoutArguments { gateway, quick, rounds, seconds }) => {
+            let (rounds, seconds) = if quick { (1, 1.0) } else { (rounds, seconds) };
+            table::print(&fanout::measure(&Host::of(gateway)?, rounds, seconds)?, style)
+        }
+        Command::Latency(arguments) => latency(arguments, style),
     }
 }
 
@@ -150,7 +161,7 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
 
 fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
     let FlushArguments { gateway, quick, windows, loads } = arguments;
-    let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+    let host = Host::of(gateway)?;
     let modest = [(200e3, 10_000), (200e3, 100_000)];
     let modest = modest.map(|(rate, names)| flush::Offer { rate, names });
     let flushes = match quick {
@@ -162,6 +173,30 @@ fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
         bail!("the backend has not what was sent");
     }
     Ok(())
+}
+
+fn scale(arguments: ScaleArguments, style: Style) -> Result<()> {
+    let ScaleArguments { gateway, quick, rounds, seconds, from, plots } = arguments;
+    let extent = match quick {
+        true => scale::Extent { rounds: 1, seconds: 1.0, series_max: 10_000 },
+        false => scale::Extent { rounds, seconds, series_max: u64::MAX },
+    };
+    let scale = match from {
+        Some(path) => scale::Scale::read(&path)?,
+        None => scale::measure(&Host::of(gateway)?, extent)?,
+    };
+    plots.map_or(Ok(()), |directory| scale.plot(&directory))?;
+    table::print(&scale, style)
+}
+
+fn latency(arguments: LatencyArguments, style: Style) -> Result<()> {
+    let LatencyArguments { gateway, quick, flush, points, seconds, rate } = arguments;
+    let flush = Duration::from_millis(flush);
+    let extent = match quick {
+        true => latency::Extent { flush, points: 20, seconds: 2.0, rate: rate.or(Some(100e3)) },
+        false => latency::Extent { flush, points, seconds, rate },
+    };
+    table::print(&latency::measure(&Host::of(gateway)?, extent)?, style)
 }
 
 /// Modest: over UDP "flat out" would only measure what is lost.
