@@ -31,6 +31,8 @@ pub enum Command {
     Bare(BareArguments),
     /// Compares the gateway with the floor, load by load, and checks its ledger
     Compare(CompareArguments),
+    /// Holds the gateway against other servers, task by task, and checks every sum
+    Peers(PeersArguments),
     /// Measures what the disk part of queues costs, before a backend that is well and in an outage
     Spool(SpoolArguments),
     /// Finds the highest rate of datagrams that loses nothing, of the floor and of the gateway
@@ -131,6 +133,9 @@ pub struct CompareArguments {
     /// How long each load is offered
     #[arg(long, default_value_t = 2.5)]
     pub seconds: f64,
+    /// Seconds of a window before an InfluxDB
+    #[arg(long, default_value_t = 10.0)]
+    pub window: f64,
     /// Distinct series
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub names: u64,
@@ -143,6 +148,34 @@ pub struct CompareArguments {
     /// Leave out the gateway with its embedded store
     #[arg(long)]
     pub no_store: bool,
+}
+
+#[derive(Args)]
+pub struct PeersArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// Where scripts/install-bench-peers.sh has put the others
+    #[arg(long, default_value = ".test-tools")]
+    pub tools: PathBuf,
+    /// Rounds, which take turns; the table shows their medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// How long a load is offered that is summed up in windows; any other, a third of it
+    #[arg(long, default_value_t = 12.0)]
+    pub seconds: f64,
+    /// Seconds of a window, which is a flush of every series
+    #[arg(long, default_value_t = 10.0)]
+    pub window: f64,
+    /// Distinct series
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub names: u64,
+    /// The part of the usual rates of datagrams that is offered; less of it on a busy machine
+    #[arg(long, default_value_t = 1.0)]
+    pub share: f64,
+    /// Only tasks whose name has this in it, such as "relayed" or "pack 25"
+    #[arg(long, default_value = "")]
+    pub only: String,
 }
 
 #[derive(Args)]

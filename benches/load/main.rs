@@ -11,6 +11,7 @@ mod address;
 mod arguments;
 mod bare;
 mod compare;
+mod contest;
 mod cpu;
 mod echo;
 mod fanout;
@@ -22,8 +23,12 @@ mod latency;
 mod ledger;
 mod lines;
 mod mix;
+mod outlet;
 mod pace;
+mod peer;
+mod peers;
 mod plots;
+mod promise;
 mod report;
 mod scale;
 mod search;
@@ -35,16 +40,19 @@ mod spool;
 mod stand;
 mod statsd;
 mod table;
+mod tally;
 mod tcp;
 mod trial;
+mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
-use arguments::StatsdArguments;
 use arguments::{Arguments, BareArguments, Command, CompareArguments, FanoutArguments};
 use arguments::{FlushArguments, HttpArguments, LatencyArguments, OpentsdbArguments};
-use arguments::{ScaleArguments, SearchArguments, SeriesArguments, SpoolArguments};
+use arguments::{PeersArguments, ScaleArguments, SearchArguments, SeriesArguments};
+use arguments::{SpoolArguments, StatsdArguments};
 use clap::Parser as _;
+use contest::{Arena, TASKS};
 use mix::Form;
 use report::Sent;
 use stand::Host;
@@ -68,12 +76,15 @@ fn main() -> Result<()> {
             report::print(&bare::receive(&listen, idle, deadline)?, json)
         }
         Command::Compare(arguments) => compare(arguments, json),
+        Command::Peers(arguments) => hold_against_peers(arguments, style),
         Command::Spool(SpoolArguments { gateway, rounds, seconds, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window: 10.0 };
             report::print(&spool::measure(&bench, rounds)?, json)
         }
         Command::Search(SearchArguments { gateway, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0, window: 10.0 };
             let packs = [(1, 100e3), (25, 500e3)];
             table::print(&search::search(&search::receivers(&bench), &packs)?, style)
         }
@@ -136,9 +147,10 @@ fn send_http(arguments: &HttpArguments) -> Result<Sent> {
 }
 
 fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
-    let CompareArguments { gateway, quick, names, pack1_rate, pack25_rate, .. } = arguments;
+    let CompareArguments { gateway, quick, names, window, pack1_rate, pack25_rate, .. } = arguments;
     let (rounds, seconds) = if quick { (1, 0.7) } else { (arguments.rounds, arguments.seconds) };
-    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+    let window = if quick { 1.0 } else { window };
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
     let loads = [
         Load::Datagrams { pack: 1, rate: pack1_rate },
         Load::Datagrams { pack: 25, rate: pack25_rate },
@@ -147,14 +159,32 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
         Load::ApiPut,
     ];
     let gateways: &[Subject] = if arguments.no_store {
-        &[Subject::Blackhole]
+        &[Subject::Influxdb]
     } else {
-        &[Subject::Blackhole, Subject::Store]
+        &[Subject::Influxdb, Subject::Store]
     };
     let comparison = compare::compare(&bench, &loads, gateways, rounds)?;
     report::print(&comparison, json)?;
     if !comparison.is_exact() {
         bail!("the books do not tell of every point that was sent");
+    }
+    Ok(())
+}
+
+fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
+    let PeersArguments { gateway, tools, rounds, seconds, window, names, share, only } = arguments;
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
+    // Servers are started from where they are told, not from here.
+    let tools = tools.canonicalize().unwrap_or(tools);
+    let arena = Arena { bench: &bench, tools: &tools, share };
+    let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
+    let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
+    match style {
+        Style::Markdown => report::say(&contests.markdown())?,
+        _ => report::print(&contests, style == Style::Json)?,
+    }
+    if !contests.is_exact() {
+        bail!("what came out of the gateway is not what was sent");
     }
     Ok(())
 }

@@ -71,6 +71,8 @@ pub struct Block {
     pub points: u64,
     /// The sum of the counters among the points.
     pub counter_sum: u64,
+    /// The sum of all values, in halves.
+    pub halves: u64,
     /// Where the milliseconds of each timed point stand.
     stamps: Vec<usize>,
 }
@@ -113,6 +115,7 @@ impl Block {
         let stamp = write_point(form, series, &mut self.bytes);
         self.stamps.extend(stamp);
         self.points += 1;
+        self.halves += halves(form, series);
         if matches!(form, Form::Statsd { .. }) && Kind::of(series) == Kind::Counter {
             self.counter_sum += value(series);
         }
@@ -181,6 +184,17 @@ pub fn share(names: u64, connection: u64, connections: u64) -> Vec<u64> {
     (0..names).filter(|series| series % connections == connection).collect()
 }
 
+/// The sum of the values in the first `sent` datagrams of `pack` lines, in halves, when those that
+/// name every series are sent round and round.
+pub fn halves_of_datagrams(names: u64, pack: u64, sent: u64) -> u64 {
+    let in_round = |datagrams: u64| -> u64 {
+        let lines = 0..datagrams * pack;
+        lines.map(|line| halves(Form::Statsd { tags: false }, line % names)).sum()
+    };
+    let count = names.div_ceil(pack);
+    sent / count * in_round(count) + in_round(sent % count)
+}
+
 /// Writes a point and says where its timestamp stands, if it has one.
 fn write_point(form: Form, series: u64, out: &mut Vec<u8>) -> Option<usize> {
     let value = value(series);
@@ -231,6 +245,11 @@ fn name(series: u64) -> String {
     let stem = format!("web.frontend.{}.endpoint-", kind.noun());
     let digits = LINE - stem.len() - ":123|".len() - kind.suffix().len();
     format!("{stem}{series:0digits$}")
+}
+
+/// What a point of this series adds: all forms but statsd end in a half.
+const fn halves(form: Form, series: u64) -> u64 {
+    2 * value(series) + if matches!(form, Form::Statsd { .. }) { 0 } else { 1 }
 }
 
 /// Three digits.
@@ -321,6 +340,20 @@ mod tests {
             let at = sent % datagrams.count;
             sum += counters_in(datagrams.slice(at..at + 1));
         }
+    }
+
+    #[test]
+    fn sums_of_values_are_those_of_the_lines() {
+        let datagrams = Datagrams::new(10, 4, false);
+        let mut sum = 0;
+        for sent in 0..10 {
+            assert_eq!(halves_of_datagrams(10, 4, sent), sum, "{sent}");
+            let at = sent % datagrams.count;
+            let text = std::str::from_utf8(datagrams.slice(at..at + 1)).unwrap();
+            let values = text.lines().map(|line| line.split([':', '|']).nth(1).unwrap());
+            sum += 2 * values.map(|value| value.parse::<u64>().unwrap()).sum::<u64>();
+        }
+        assert_eq!(Block::lines(Form::Put, &[1, 2]).halves, 2 * (107 + 114) + 2);
     }
 
     fn counters_in(datagram: &[u8]) -> u64 {

@@ -143,6 +143,7 @@ fn trial(run: Run, pack: u64) -> Trial {
         kernel_dropped: book.kernel_dropped,
         dropped: run.ledger.dropped(),
         waiting: 0,
+        held: 0,
     };
     Trial { sent: run.sent, arrived, cpu_seconds: run.cpu_seconds, others: run.others, pack }
 }
