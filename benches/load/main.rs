@@ -8,10 +8,10 @@
 #![allow(unreachable_pub)] // A program has no outside.
 
 mod address;
+mod arena;
 mod arguments;
 mod bare;
 mod compare;
-mod contest;
 mod cpu;
 mod gateway;
 mod http;
@@ -29,21 +29,23 @@ mod sink;
 mod spool;
 mod statsd;
 mod tally;
+mod task;
 mod tcp;
 mod trial;
 mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
+use arena::Arena;
 use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
 use arguments::{
     OpentsdbArguments, PeersArguments, SearchArguments, SpoolArguments, StatsdArguments,
 };
 use clap::Parser as _;
-use contest::{Arena, TASKS};
 use mix::Form;
 use report::Sent;
 use std::time::Duration;
+use task::TASKS;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {

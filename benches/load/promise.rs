@@ -1,8 +1,8 @@
 //! What the gateway is to show against others, and whether it does.
 
-use crate::contest::{Task, Who};
 use crate::peer::Peer;
 use crate::peers::{Column, ratio};
+use crate::task::{Task, Who};
 use serde::Serialize;
 use std::fmt;
 
