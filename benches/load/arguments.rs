@@ -1,6 +1,7 @@
 //! What may be typed.
 
 use crate::address::Address;
+use crate::flush;
 use crate::pace;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ pub struct Arguments {
     /// Print the result as a line of JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print the result as a Markdown table, where it is one
+    #[arg(long, global = true, conflicts_with = "json")]
+    pub markdown: bool,
 }
 
 #[derive(Subcommand)]
@@ -33,6 +37,10 @@ pub enum Command {
     Spool(SpoolArguments),
     /// Finds the highest rate of datagrams that loses nothing, of the floor and of the gateway
     Search(SearchArguments),
+    /// Offers a fixed rate of datagrams through many windows, and checks the sums at the backend
+    Flush(FlushArguments),
+    /// Measures the memory of each series, and what many of them do to the cost of a point
+    Series(SeriesArguments),
 }
 
 #[derive(Args)]
@@ -162,9 +170,6 @@ pub struct PeersArguments {
     /// Only tasks whose name has this in it, such as "relayed" or "pack 25"
     #[arg(long, default_value = "")]
     pub only: String,
-    /// Print tables for a page
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
 }
 
 #[derive(Args)]
@@ -191,6 +196,35 @@ pub struct SearchArguments {
     /// Distinct series
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub names: u64,
+}
+
+#[derive(Args)]
+pub struct FlushArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// Two windows of modest loads: a smoke test
+    #[arg(long)]
+    pub quick: bool,
+    /// Windows of ten seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub windows: u64,
+    /// RATE:SERIES; may be given more than once
+    #[arg(long = "load", default_values = ["3M/s:10000", "500k/s:1000000"])]
+    pub loads: Vec<flush::Offer>,
+}
+
+#[derive(Args)]
+pub struct SeriesArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// A tenth of the series, for a shorter time: a smoke test
+    #[arg(long)]
+    pub quick: bool,
+    /// Distinct series, which are held against ten thousand
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(20_000..=1_000_000))]
+    pub series: u64,
 }
 
 /// How many series, for how long.

@@ -38,8 +38,18 @@ impl Arrived {
 
 /// Starts it with all its listeners on free ports and one backend of this section.
 pub fn start(binary: &Path, section: &str, directory: &Path, cpus: Cpus) -> Result<Server> {
+    start_with(binary, &configuration(section), directory, cpus)
+}
+
+/// Starts it with this configuration.
+pub fn start_with(
+    binary: &Path,
+    configuration: &str,
+    directory: &Path,
+    cpus: Cpus,
+) -> Result<Server> {
     let config = directory.join("pointsman.toml");
-    fs::write(&config, configuration(section))?;
+    fs::write(&config, configuration)?;
     let mut command = Command::new(binary);
     command.args(["run", "--log-format", "json", "--config"]).arg(config);
     command.arg("--data-dir").arg(directory.join("data"));

@@ -25,6 +25,15 @@ impl Kind {
         }
     }
 
+    /// The `index`-th series of this kind.
+    pub const fn nth(self, index: u64) -> u64 {
+        match self {
+            Self::Counter => index / 3 * 5 + index % 3,
+            Self::Gauge => index * 5 + 3,
+            Self::Timer => index * 5 + 4,
+        }
+    }
+
     const fn noun(self) -> &'static str {
         match self {
             Self::Counter => "requests",
@@ -133,12 +142,21 @@ pub struct Datagrams {
 impl Datagrams {
     /// As many datagrams of `pack` lines as it takes to name every series.
     pub fn new(names: u64, pack: u64, tags: bool) -> Self {
+        Self::of(|line| line, names, pack, tags)
+    }
+
+    /// The same of so many series of one kind.
+    pub fn of_kind(kind: Kind, names: u64, pack: u64) -> Self {
+        Self::of(|line| kind.nth(line), names, pack, false)
+    }
+
+    fn of(series: impl Fn(u64) -> u64, names: u64, pack: u64, tags: bool) -> Self {
         let count = names.div_ceil(pack);
         let mut bytes = Vec::new();
         let mut counter_sums = Vec::new();
         for datagram in 0..count {
-            let series: Vec<u64> =
-                (datagram * pack..(datagram + 1) * pack).map(|line| line % names).collect();
+            let lines = datagram * pack..(datagram + 1) * pack;
+            let series: Vec<u64> = lines.map(|line| series(line % names)).collect();
             let mut block = Block::lines(Form::Statsd { tags }, &series);
             block.bytes.pop(); // The last line of a datagram ends with it.
             bytes.extend(block.bytes);
@@ -216,6 +234,11 @@ fn write_point(form: Form, series: u64, out: &mut Vec<u8>) -> Option<usize> {
     Some(at)
 }
 
+/// The bytes of the name of a series of this kind.
+pub fn name_length(kind: Kind) -> usize {
+    name(kind.nth(0)).len()
+}
+
 /// A name that makes every statsd line equally long, which segmentation needs.
 fn name(series: u64) -> String {
     let kind = Kind::of(series);
@@ -282,6 +305,15 @@ mod tests {
     fn six_in_ten_series_are_counters() {
         let of = |kind| (0..10_000).filter(|series| Kind::of(*series) == kind).count();
         assert_eq!([Kind::Counter, Kind::Gauge, Kind::Timer].map(of), [6_000, 2_000, 2_000]);
+    }
+
+    #[test]
+    fn the_series_of_a_kind_are_all_of_it_and_none_twice() {
+        for kind in [Kind::Counter, Kind::Gauge, Kind::Timer] {
+            let of_it: Vec<u64> = (0..100).filter(|series| Kind::of(*series) == kind).collect();
+            let nth: Vec<u64> = (0..of_it.len() as u64).map(|index| kind.nth(index)).collect();
+            assert_eq!(nth, of_it, "{kind:?}");
+        }
     }
 
     #[test]

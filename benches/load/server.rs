@@ -79,6 +79,12 @@ impl Server {
         Ok(cpu::of_process(self.child.id())? - self.cpu_before)
     }
 
+    /// Bytes of memory that are its own now, and the most that ever were.
+    pub fn memory(&self) -> Result<Memory> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        Memory::of(&status).context("the kernel does not tell how much memory it has")
+    }
+
     /// Bytes that it has handed to the disk.
     pub fn written(&self) -> Result<u64> {
         let io = fs::read_to_string(format!("/proc/{}/io", self.child.id()))?;
@@ -109,6 +115,23 @@ impl Server {
             rest(GLANCE);
         }
         Ok(())
+    }
+}
+
+/// What of a process is in memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub resident: u64,
+    pub peak: u64,
+}
+
+impl Memory {
+    fn of(status: &str) -> Option<Self> {
+        let bytes = |key: &str| {
+            let kibibytes = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(kibibytes.strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+        };
+        Some(Self { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
     }
 }
 
@@ -153,6 +176,13 @@ const GLANCE: Duration = Duration::from_millis(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tpointsman\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t4\n";
+        assert_eq!(Memory::of(status), Some(Memory { resident: 1 << 20, peak: 2 << 20 }));
+        assert_eq!(Memory::of("Name:\tgone\n"), None);
+    }
 
     #[test]
     fn listeners_are_learnt_from_the_log() {

@@ -98,7 +98,7 @@ fn serve(mut stream: BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
 }
 
 /// The length of the body that follows; none at the end of the connection.
-fn read_head(stream: &mut impl BufRead) -> io::Result<Option<u64>> {
+pub fn read_head(stream: &mut impl BufRead) -> io::Result<Option<u64>> {
     let mut length = 0;
     let mut line = String::new();
     loop {

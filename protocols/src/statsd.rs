@@ -22,12 +22,14 @@
 
 mod encode;
 mod event;
+mod head;
 mod packets;
 mod parse;
 mod tags;
 
 pub use encode::{Encoder, TagDialect};
 pub use event::{Event, ServiceCheck, parse_event, parse_service_check};
+pub use head::{Head, Shape, Split, split};
 pub use packets::packets;
 
 use crate::{Batch, ParseError};
