@@ -170,10 +170,7 @@ fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
     let arena = Arena { bench: &bench, tools: &tools, share };
     let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
     let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
-    match style {
-        Style::Markdown => report::say(&contests.markdown())?,
-        _ => report::print(&contests, style == Style::Json)?,
-    }
+    table::print(&contests, style)?;
     if !contests.is_exact() {
         bail!("what came out of the gateway is not what was sent");
     }

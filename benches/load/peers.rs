@@ -7,11 +7,11 @@ use crate::arena::{Arena, Trial};
 use crate::compare::{QUIET, median};
 use crate::promise::{Found, PROMISES};
 use crate::report::short;
+use crate::table::{Table, Tabular};
 use crate::task::{Task, Who};
 use crate::verdict::Verdict;
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt;
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -111,11 +111,6 @@ impl Contests {
         let ours = [Who::Bare, Who::Gateway].map(|who| who.to_string());
         self.rows.iter().filter(|row| ours.contains(&row.server)).all(|row| row.sums.is_explained())
     }
-
-    /// Tables for a page.
-    pub const fn markdown(&self) -> Markdown<'_> {
-        Markdown(self)
-    }
 }
 
 impl Column {
@@ -169,11 +164,38 @@ pub fn ratio(all: &[Column], task: Task, of: Who, to: Who) -> Option<f64> {
     Some(median(ratios)).filter(|ratio| ratio.is_finite())
 }
 
-impl fmt::Display for Contests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<26} {:<15} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}  {:<14} {:>6}  CPU-s/M of each round",
+impl Tabular for Contests {
+    fn tables(&self) -> Vec<Table> {
+        let rows = self.rows.iter().map(Row::cells).collect();
+        let promises = self.promises.iter().map(Found::cells).collect();
+        vec![
+            Table { head: Row::head(), rows, notes: self.notes() },
+            Table { head: Found::head(), rows: promises, notes: vec![] },
+        ]
+    }
+}
+
+impl Contests {
+    fn notes(&self) -> Vec<String> {
+        let Self { rounds, seconds, window, .. } = self;
+        let mut notes = vec![format!(
+            "Medians of {rounds} rounds; {seconds} s of load where there are windows, of {window} s, \
+             and a third of it where there are none."
+        )];
+        let missing = self.missing.iter();
+        notes
+            .extend(missing.map(|Missing { server, why }| format!("{server} is left out: {why}.")));
+        if self.rows.iter().any(|row| row.others > QUIET) {
+            let noise = "core meanwhile: losses may be theirs.";
+            notes.push(format!("Others used more than {QUIET} {noise}"));
+        }
+        notes
+    }
+}
+
+impl Row {
+    fn head() -> Vec<&'static str> {
+        vec![
             "task",
             "server",
             "points/s",
@@ -183,79 +205,29 @@ impl fmt::Display for Contests {
             "x gateway",
             "B/packet",
             "sums",
-            "others"
-        )?;
-        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
-        for Missing { server, why } in &self.missing {
-            writeln!(f, "{server}: left out, {why}")?;
-        }
-        self.promises.iter().try_for_each(|found| writeln!(f, "{found}"))?;
-        if self.rows.iter().any(|row| row.others > QUIET) {
-            writeln!(f, "Others used more than {QUIET} core meanwhile: losses may be theirs.")?;
-        }
-        write!(f, "Compare ratios, never rates: see benches/README.md.")
+            "others",
+            "CPU-s/M of each round",
+        ]
     }
-}
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, server, cpu_per_million, sums, others, .. } = self;
-        let times = |ratio: Option<f64>| ratio.map_or_else(String::new, |x| format!("{x:.2}x"));
+    fn cells(&self) -> Vec<String> {
+        let perhaps = |number: Option<f64>, digits: usize| {
+            number.map_or_else(String::new, |number| format!("{number:.digits$}"))
+        };
         let rounds: Vec<_> = self.rounds.iter().map(|round| format!("{round:.3}")).collect();
-        write!(
-            f,
-            "{task:<26} {server:<15} {:>8} {:>7.3}% {cpu_per_million:>8.3} {:>8} {:>9} {:>8}  \
-             {sums:<14} {others:>6.2}  {}",
+        vec![
+            self.task.clone(),
+            self.server.clone(),
             short(self.rate),
-            self.loss * 100.0,
-            times(self.of_bare),
-            times(self.of_gateway),
-            self.packet.map_or_else(String::new, |bytes| format!("{bytes:.0}")),
-            rounds.join(", ")
-        )
-    }
-}
-
-/// The same as tables for a page.
-pub struct Markdown<'a>(&'a Contests);
-
-impl fmt::Display for Markdown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contests { rows, missing, promises, rounds, seconds, window } = self.0;
-        writeln!(
-            f,
-            "Medians of {rounds} rounds; {seconds} s of load with windows of {window} s, a third of \
-             it without.\n"
-        )?;
-        writeln!(
-            f,
-            "| task | server | points/s | lost | CPU-s/M | × bare | × gateway | rounds | bytes a packet | sums |\n\
-             |---|---|---|---|---|---|---|---|---|---|"
-        )?;
-        rows.iter().try_for_each(|row| row.markdown(f))?;
-        for Missing { server, why } in missing {
-            writeln!(f, "\n{server} was left out: {}.", why.lines().next().unwrap_or_default())?;
-        }
-        writeln!(f, "\n| task | wanted | found | |\n|---|---|---|---|")?;
-        promises.iter().try_for_each(|found| found.markdown(f))
-    }
-}
-
-impl Row {
-    fn markdown(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, server, cpu_per_million, sums, .. } = self;
-        let number = |ratio: Option<f64>| ratio.map_or_else(String::new, |x| format!("{x:.2}"));
-        let least = self.rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.rounds.iter().copied().fold(0.0, f64::max);
-        writeln!(
-            f,
-            "| {task} | {server} | {} | {:.3} % | {cpu_per_million:.3} | {} | {} | {least:.3} – {most:.3} | {} | {sums} |",
-            short(self.rate),
-            self.loss * 100.0,
-            number(self.of_bare),
-            number(self.of_gateway),
-            self.packet.map_or_else(String::new, |bytes| format!("{bytes:.0}"))
-        )
+            format!("{:.3}%", self.loss * 100.0),
+            format!("{:.3}", self.cpu_per_million),
+            perhaps(self.of_bare, 2),
+            perhaps(self.of_gateway, 2),
+            perhaps(self.packet, 0),
+            self.sums.to_string(),
+            format!("{:.2}", self.others),
+            rounds.join(", "),
+        ]
     }
 }
 
@@ -301,9 +273,12 @@ pub mod tests {
             seconds: 12.0,
             window: 10.0,
         };
-        assert!(contests.to_string().contains("statsdproxy: left out, not installed"));
-        let page = contests.markdown().to_string();
-        assert!(page.contains("| statsd relayed, pack 1 | gateway | "), "{page}");
-        assert!(page.contains("statsdproxy was left out: not installed."), "{page}");
+        let [table, promises] = &contests.tables()[..] else { unreachable!("two tables") };
+        assert_eq!(table.rows[0][..2], ["statsd relayed, pack 1", "gateway"]);
+        assert_eq!(table.notes[1], "statsdproxy is left out: not installed.");
+        assert!(promises.rows.is_empty());
+        for table in [table, promises] {
+            assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
+        }
     }
 }
