@@ -8,10 +8,10 @@
 #![allow(unreachable_pub)] // A program has no outside.
 
 mod address;
+mod arena;
 mod arguments;
 mod bare;
 mod compare;
-mod contest;
 mod cpu;
 mod echo;
 mod fanout;
@@ -41,23 +41,25 @@ mod stand;
 mod statsd;
 mod table;
 mod tally;
+mod task;
 mod tcp;
 mod trial;
 mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
+use arena::Arena;
 use arguments::{Arguments, BareArguments, Command, CompareArguments, FanoutArguments};
 use arguments::{FlushArguments, HttpArguments, LatencyArguments, OpentsdbArguments};
 use arguments::{PeersArguments, ScaleArguments, SearchArguments, SeriesArguments};
 use arguments::{SpoolArguments, StatsdArguments};
 use clap::Parser as _;
-use contest::{Arena, TASKS};
 use mix::Form;
 use report::Sent;
 use stand::Host;
 use std::time::Duration;
 use table::Style;
+use task::TASKS;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {
@@ -179,10 +181,7 @@ fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
     let arena = Arena { bench: &bench, tools: &tools, share };
     let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
     let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
-    match style {
-        Style::Markdown => report::say(&contests.markdown())?,
-        _ => report::print(&contests, style == Style::Json)?,
-    }
+    table::print(&contests, style)?;
     if !contests.is_exact() {
         bail!("what came out of the gateway is not what was sent");
     }
