@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::SystemTime;
 
 /// The running server. Dropping it closes its port; connections end with their next request.
 pub struct Shelf {
@@ -21,6 +22,7 @@ pub struct Shelf {
 /// One write request.
 #[derive(Clone, Debug)]
 pub struct Body {
+    pub arrived: SystemTime,
     bytes: Vec<u8>,
 }
 
@@ -82,7 +84,7 @@ impl Kept {
         while let Some(length) = read_head(&mut stream)? {
             let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
             stream.by_ref().take(length).read_to_end(&mut bytes)?;
-            let body = Body { bytes };
+            let body = Body { arrived: SystemTime::now(), bytes };
             self.bodies.lock().unwrap_or_else(PoisonError::into_inner).push(body);
             if self.closed.load(Relaxed) {
                 return Ok(());
