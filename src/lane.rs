@@ -64,7 +64,7 @@ pub use series::series_hash;
 pub use settings::Settings;
 pub use state::State;
 pub use terms::Terms;
-pub use windows::window_end;
+pub use windows::{Place as WindowPlace, window_end};
 
 use crate::backend::Ship;
 use crate::books::BackendBook;

@@ -11,33 +11,56 @@ mod address;
 mod arguments;
 mod bare;
 mod compare;
+mod contest;
 mod cpu;
+mod flush;
 mod gateway;
 mod http;
 mod kernel;
+mod ledger;
+mod lines;
 mod mix;
+mod outlet;
 mod pace;
+mod peer;
+mod peers;
+mod promise;
 mod report;
 mod search;
+mod series;
 mod server;
+mod shelf;
 mod sink;
 mod spool;
+mod stand;
 mod statsd;
+mod table;
+mod tally;
 mod tcp;
 mod trial;
+mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
 use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{OpentsdbArguments, SearchArguments, SpoolArguments, StatsdArguments};
+use arguments::{FlushArguments, OpentsdbArguments, PeersArguments, SearchArguments};
+use arguments::{SeriesArguments, SpoolArguments, StatsdArguments};
 use clap::Parser as _;
+use contest::{Arena, TASKS};
 use mix::Form;
 use report::Sent;
+use stand::Host;
 use std::time::Duration;
+use table::Style;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {
-    let Arguments { command, json } = Arguments::parse();
+    let Arguments { command, json, markdown } = Arguments::parse();
+    let style = match (json, markdown) {
+        (true, _) => Style::Json,
+        (_, true) => Style::Markdown,
+        _ => Style::Text,
+    };
     match command {
         Command::Statsd(arguments) => report::print(&send_statsd(&arguments)?, json),
         Command::Opentsdb(arguments) => report::print(&send_opentsdb(&arguments)?, json),
@@ -47,14 +70,23 @@ fn main() -> Result<()> {
             report::print(&bare::receive(&listen, idle, deadline)?, json)
         }
         Command::Compare(arguments) => compare(arguments, json),
+        Command::Peers(arguments) => hold_against_peers(arguments, style),
         Command::Spool(SpoolArguments { gateway, rounds, seconds, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window: 10.0 };
             report::print(&spool::measure(&bench, rounds)?, json)
         }
         Command::Search(SearchArguments { gateway, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
-            let subjects = [Subject::Bare, Subject::Blackhole];
-            report::print(&search::search(&bench, &[(1, 100e3), (25, 500e3)], &subjects)?, json)
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0, window: 10.0 };
+            let packs = [(1, 100e3), (25, 500e3)];
+            table::print(&search::search(&search::receivers(&bench), &packs)?, style)
+        }
+        Command::Flush(arguments) => flush(arguments, style),
+        Command::Series(SeriesArguments { gateway, quick, series }) => {
+            let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+            let many = if quick { 100_000 } else { series };
+            table::print(&series::measure(&host, many, quick)?, style)
         }
     }
 }
@@ -104,9 +136,10 @@ fn send_http(arguments: &HttpArguments) -> Result<Sent> {
 }
 
 fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
-    let CompareArguments { gateway, quick, names, pack1_rate, pack25_rate, .. } = arguments;
+    let CompareArguments { gateway, quick, names, window, pack1_rate, pack25_rate, .. } = arguments;
     let (rounds, seconds) = if quick { (1, 0.7) } else { (arguments.rounds, arguments.seconds) };
-    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+    let window = if quick { 1.0 } else { window };
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
     let loads = [
         Load::Datagrams { pack: 1, rate: pack1_rate },
         Load::Datagrams { pack: 25, rate: pack25_rate },
@@ -115,14 +148,48 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
         Load::ApiPut,
     ];
     let gateways: &[Subject] = if arguments.no_store {
-        &[Subject::Blackhole]
+        &[Subject::Influxdb]
     } else {
-        &[Subject::Blackhole, Subject::Store]
+        &[Subject::Influxdb, Subject::Store]
     };
     let comparison = compare::compare(&bench, &loads, gateways, rounds)?;
     report::print(&comparison, json)?;
     if !comparison.is_exact() {
         bail!("the books do not tell of every point that was sent");
+    }
+    Ok(())
+}
+
+fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
+    let PeersArguments { gateway, tools, rounds, seconds, window, names, share, only } = arguments;
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
+    // Servers are started from where they are told, not from here.
+    let tools = tools.canonicalize().unwrap_or(tools);
+    let arena = Arena { bench: &bench, tools: &tools, share };
+    let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
+    let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
+    match style {
+        Style::Markdown => report::say(&contests.markdown())?,
+        _ => report::print(&contests, style == Style::Json)?,
+    }
+    if !contests.is_exact() {
+        bail!("what came out of the gateway is not what was sent");
+    }
+    Ok(())
+}
+
+fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
+    let FlushArguments { gateway, quick, windows, loads } = arguments;
+    let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+    let modest = [(200e3, 10_000), (200e3, 100_000)];
+    let modest = modest.map(|(rate, names)| flush::Offer { rate, names });
+    let flushes = match quick {
+        true => flush::measure(&host, &modest, 2)?,
+        false => flush::measure(&host, &loads, windows)?,
+    };
+    table::print(&flushes, style)?;
+    if !flushes.is_exact() {
+        bail!("the backend has not what was sent");
     }
     Ok(())
 }

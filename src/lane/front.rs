@@ -17,9 +17,9 @@ use super::reserve::Reservation;
 use super::riders::Riders;
 use super::series::{of_kind, series_hash};
 use super::table::Series;
-use super::windows::{Shard, Taken};
+use super::windows::{Place, Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};
-use protocols::{Point, UnixNanos};
+use protocols::{Measure, Point, UnixNanos};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -67,8 +67,8 @@ impl<'a> Front<'a> {
     }
 
     /// Takes a point in; `hash` is [`series_hash`] of its name and tags, `via` the route that
-    /// hands it over.
-    pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) {
+    /// hands it over. Answers where its series stands now, if the window has a place for it.
+    pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) -> Option<Place> {
         self.handed += 1;
         let settings = &self.lane.settings;
         if !settings.aggregate || !folds(point.measure.kind()) {
@@ -78,8 +78,28 @@ impl<'a> Front<'a> {
         } else if point.time.is_some() {
             self.pass(point, via);
         } else {
-            self.absorb(point, hash);
+            return self.absorb(point, hash);
         }
+        None
+    }
+
+    /// Whether a series still stands where it stood.
+    pub fn is_current(&mut self, place: Place) -> bool {
+        self.shard().is_some_and(|(shard, _)| shard.is_current(place))
+    }
+
+    /// Takes in a point of the series at a [current](Self::is_current) place, as
+    /// [`take`](Self::take) does.
+    pub fn repeat(&mut self, place: Place, measure: &Measure<'_>) {
+        self.handed += 1;
+        let lane = self.lane;
+        if refuses(lane.settings.layout, measure) {
+            self.unrepresentable += 1;
+            return;
+        }
+        let Some((shard, turn)) = self.shard() else { return };
+        let taken = lane.state.windows.absorb(shard, place, measure, turn);
+        self.count(taken, "");
     }
 
     /// Whether [`relay`](Self::relay) may have the line in the place of the only point that it
@@ -93,7 +113,7 @@ impl<'a> Front<'a> {
     /// whether it did: a line that is too long is not taken, nor any by a lane that changes them.
     #[must_use]
     pub fn relay(&mut self, line: &[u8], via: &Arc<Via>) -> bool {
-        if !self.lane.verbatim.is_some_and(|verbatim| verbatim.fits(line)) {
+        if !self.fits(line) {
             return false;
         }
         self.handed += 1;
@@ -103,6 +123,11 @@ impl<'a> Front<'a> {
         load.lines.push(b'\n');
         manifest.note_line(line.len() + 1, via);
         true
+    }
+
+    /// Whether the lane hands lines on as they are, and this one is not too long for it.
+    pub fn fits(&self, line: &[u8]) -> bool {
+        self.lane.verbatim.is_some_and(|verbatim| verbatim.fits(line))
     }
 
     /// Hands over what was taken. Dropping the front does the same.
@@ -120,21 +145,36 @@ impl<'a> Front<'a> {
         self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(sender)))
     }
 
-    fn absorb(&mut self, point: &Point<'_>, hash: u64) {
+    fn absorb(&mut self, point: &Point<'_>, hash: u64) -> Option<Place> {
         let lane = self.lane;
+        let (shard, turn) = self.shard()?;
+        let taken = take(lane, shard, point, hash, turn);
+        self.count(taken, point.name)
+    }
+
+    /// The worker's shard, held from the first point on that goes there, and the batch's turn.
+    fn shard(&mut self) -> Option<(&mut Shard, u64)> {
         if self.shard.is_none() {
-            self.shard = lane.state.windows.shard(self.worker);
-            self.turn = lane.state.windows.turn();
+            self.shard = self.lane.state.windows.shard(self.worker);
+            self.turn = self.lane.state.windows.turn();
         }
-        let Some(shard) = self.shard.as_deref_mut() else { return };
-        match take(lane, shard, point, hash, self.turn) {
-            Taken::In => self.absorbed += 1,
+        let turn = self.turn;
+        self.shard.as_deref_mut().map(|shard| (shard, turn))
+    }
+
+    fn count(&mut self, taken: Taken, name: &str) -> Option<Place> {
+        match taken {
+            Taken::In(place) => {
+                self.absorbed += 1;
+                return Some(place);
+            }
             Taken::NoRoom => self.no_room += 1,
             Taken::NoPlace => {
                 self.no_place += 1;
-                lane.warn_of_series(point.name);
+                self.lane.warn_of_series(name);
             }
         }
+        None
     }
 
     fn send(&mut self, riders: Riders) {

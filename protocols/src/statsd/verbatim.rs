@@ -4,7 +4,7 @@
 //! line's own bytes do, and nothing is encoded. Only the spelling of the value may differ, and is
 //! kept as the client wrote it: `1.50` stays `1.50`.
 
-use super::{Encoder, TagDialect};
+use super::{Encoder, TagDialect, split};
 use crate::{Encode, Measure, Point};
 
 /// Tells which lines an [`Encoder`] would write as they came.
@@ -22,9 +22,8 @@ impl Verbatim {
     /// Whether a line, without its LF, may go out as it is for `point`, the only one that it has.
     /// It may not if it has a time, which a receiver has looked at.
     ///
-    /// What is so for one line is so for every other one of the same kind with the same bytes up
-    /// to its first colon and from the bar behind that on, if its value [is plain](is_plain_number)
-    /// or it is a set, and it is [short enough](Self::fits).
+    /// What is so for one line is so for every other one with the same [head](super::Head), if its
+    /// value [is plain](is_plain_number) or it is a set, and it is [short enough](Self::fits).
     pub fn relays(&self, point: &Point<'_>, line: &[u8]) -> bool {
         let line = without_cr(line);
         if point.time.is_some() || !self.fits(line) {
@@ -60,25 +59,11 @@ pub fn is_plain_number(value: &[u8]) -> bool {
 
 /// Whether two lines differ at the most in how they spell a value.
 fn is_alike(line: &[u8], written: &[u8], is_set: bool) -> bool {
-    let (Some(line), Some(written)) = (parts(line), parts(written)) else { return false };
-    let suits = is_set || is_plain_number(line.value);
-    suits && line.head == written.head && line.tail == written.tail
+    let (Some(line), Some(written)) = (split(line), split(written)) else { return false };
+    line.head == written.head && (is_set || is_plain_number(line.value))
 }
 
-struct Parts<'a> {
-    head: &'a [u8],
-    value: &'a [u8],
-    tail: &'a [u8],
-}
-
-/// A line cut at its first colon, which belongs to no name, and at the bar behind that.
-fn parts(line: &[u8]) -> Option<Parts<'_>> {
-    let (head, rest) = line.split_at_checked(memchr::memchr(b':', line)? + 1)?;
-    let (value, tail) = rest.split_at_checked(memchr::memchr(b'|', rest)?)?;
-    Some(Parts { head, value, tail })
-}
-
-pub(super) fn without_cr(line: &[u8]) -> &[u8] {
+fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
