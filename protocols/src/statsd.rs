@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Owns: the grammar of a line ([`parse_line`]), of events and service checks
-//! ([`parse_event`], [`parse_service_check`]), and the way back ([`Encoder`], [`packets`]).
+//! ([`parse_event`], [`parse_service_check`]), and the way back ([`Encoder`], [`packets`]), which
+//! is no way at all for lines that would be written as they came ([`Verbatim`]).
 //! Does not aggregate, restore sample rates or make names fit other backends: a point says
 //! what the client said.
 //!
@@ -26,11 +27,13 @@ mod head;
 mod packets;
 mod parse;
 mod tags;
+mod verbatim;
 
 pub use encode::{Encoder, TagDialect};
 pub use event::{Event, ServiceCheck, parse_event, parse_service_check};
 pub use head::{Head, Shape, Split, split};
 pub use packets::packets;
+pub use verbatim::{Verbatim, is_plain_number};
 
 use crate::{Batch, ParseError};
 

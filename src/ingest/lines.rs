@@ -5,7 +5,7 @@
 
 use super::intake::{Context, Who};
 use crate::net::Peer;
-use crate::route::{Crossing, Memo, Spot};
+use crate::route::{Crossing, Line, Memo, Spot};
 use protocols::Batch;
 use protocols::statsd::{self, Shape, Split};
 use protocols::timestamp::TimeRange;
@@ -16,6 +16,12 @@ struct Sight<'l> {
     line: &'l [u8],
     split: Option<Split<'l>>,
     spot: Option<Spot>,
+}
+
+impl<'l> Sight<'l> {
+    const fn of(&self, split: &Split<'l>) -> Line<'l> {
+        Line { text: self.line, value: split.value }
+    }
 }
 
 /// Takes lines in until it is dropped; then what they led to is handed over and counted.
@@ -62,7 +68,7 @@ impl Lines<'_> {
     fn check(&mut self, sight: &mut Sight<'_>) {
         let (Some(split), Some(spot)) = (sight.split, sight.spot) else { return };
         let known = self.memo.known(spot, &split.head);
-        if !known.is_some_and(|known| self.crossing.can_repeat(&known)) {
+        if !known.is_some_and(|known| self.crossing.can_repeat(&known, sight.of(&split))) {
             sight.spot = None;
         }
     }
@@ -80,7 +86,7 @@ impl Lines<'_> {
         let (Some(split), Some(spot)) = (sight.split, sight.spot) else { return false };
         let Some(known) = self.memo.known(spot, &split.head) else { return false };
         let measure = known.shape.measure(split.value);
-        measure.is_some_and(|measure| self.crossing.repeat(&known, &measure))
+        measure.is_some_and(|measure| self.crossing.repeat(&known, &measure, sight.of(&split)))
     }
 
     fn parse(&mut self, line: &[u8], split: Option<Split<'_>>, peer: impl Fn() -> Option<Peer>) {
@@ -92,7 +98,8 @@ impl Lines<'_> {
             }
         };
         context.book.noticed.add("unknown_field", u64::from(unknown));
-        batch.iter().for_each(|point| crossing.point(&point));
+        let alone = Some(line).filter(|_| batch.len() == 1);
+        batch.iter().for_each(|point| crossing.point(&point, alone));
         if let Some(split) = split.filter(|_| unknown == 0 && self.batch.len() == 1) {
             self.learn(&split);
         }

@@ -10,6 +10,7 @@ use super::{LaneSet, Rule};
 use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
+use protocols::statsd::is_plain_number;
 use protocols::{Batch, Measure, Point};
 
 /// One batch on its way.
@@ -47,6 +48,22 @@ pub enum Step {
         /// In the window.
         place: WindowPlace,
     },
+    /// The lane at this place hands the line on as it is, for the route at that.
+    Relay {
+        /// In the table.
+        lane: u16,
+        /// In the table, too.
+        route: u16,
+    },
+}
+
+/// A line of statsd, and the value in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Without its LF.
+    pub text: &'a [u8],
+    /// What differs from one line of a head to the next.
+    pub value: &'a [u8],
 }
 
 impl Submitted {
@@ -74,8 +91,9 @@ impl<'t> Crossing<'t> {
         self.submitted
     }
 
-    /// Hands a point to the lanes of the routes that take it.
-    pub fn point(&mut self, point: &Point<'_>) {
+    /// Hands a point to the lanes of the routes that take it, and in its place the line that has
+    /// no other one to those that would write that line.
+    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
         self.steps.clear();
         self.lasting = true;
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
@@ -87,9 +105,12 @@ impl<'t> Crossing<'t> {
                 let sent = rule.sent(*point, &mut scratch);
                 self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), rule);
                 self.scratch = scratch;
-            } else {
+                return;
+            }
+            let left = line.map_or(lanes, |line| self.relay(lanes, point, line, place));
+            if left != LaneSet::default() {
                 let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                self.hand_over(lanes, point, hash, rule);
+                self.hand_over(left, point, hash, rule);
             }
         });
         self.arrived(routed);
@@ -102,8 +123,8 @@ impl<'t> Crossing<'t> {
 
     /// Does with a point what was done with an earlier one of its series, unless that cannot be
     /// done alike any more; then nothing has happened.
-    pub fn repeat(&mut self, known: &Known<'_>, measure: &Measure<'_>) -> bool {
-        if !self.can_repeat(known) {
+    pub fn repeat(&mut self, known: &Known<'_>, measure: &Measure<'_>, line: Line<'_>) -> bool {
+        if !self.can_repeat(known, line) {
             return false;
         }
         let mut routed = false;
@@ -116,6 +137,9 @@ impl<'t> Crossing<'t> {
                         front.repeat(place, measure);
                     }
                 }
+                Step::Relay { lane, route } => {
+                    self.relay_to(lane.into(), line.text, route.into());
+                }
             }
         }
         self.arrived(routed);
@@ -123,14 +147,37 @@ impl<'t> Crossing<'t> {
     }
 
     /// Whether all can be done that was done before.
-    pub fn can_repeat(&mut self, known: &Known<'_>) -> bool {
+    pub fn can_repeat(&mut self, known: &Known<'_>, line: Line<'_>) -> bool {
         known.steps().all(|step| match step {
             Step::Take(_) => true,
             Step::Absorb { lane, place } => {
                 let front = self.fronts.get_mut(usize::from(lane));
                 front.is_some_and(|front| front.is_current(place))
             }
+            Step::Relay { lane, .. } => {
+                let front = self.fronts.get(usize::from(lane));
+                is_plain_number(line.value) && front.is_some_and(|front| front.fits(line.text))
+            }
         })
+    }
+
+    /// Hands a line to those of the lanes that would write it for its point; answers the others.
+    fn relay(&mut self, lanes: LaneSet, point: &Point<'_>, line: &[u8], route: usize) -> LaneSet {
+        let mut left = lanes;
+        for lane in lanes.iter() {
+            let relays = self.fronts.get(lane).is_some_and(|front| front.relays(point, line));
+            if relays && self.relay_to(lane, line, route) {
+                left = left.without(LaneSet::of(lane));
+                let places = u16::try_from(lane).ok().zip(u16::try_from(route).ok());
+                self.note(places.map(|(lane, route)| Step::Relay { lane, route }));
+            }
+        }
+        left
+    }
+
+    fn relay_to(&mut self, lane: usize, line: &[u8], route: usize) -> bool {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        front.zip(rule).is_some_and(|(front, rule)| front.relay(line, &rule.via))
     }
 
     fn taken(&mut self, route: usize) {
