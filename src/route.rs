@@ -13,8 +13,8 @@ pub mod rules;
 pub mod test;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
-pub use crossing::{Crossing, Line, Submitted};
-pub use memo::{Memo, Spot};
+pub use crossing::{Crossing, Submitted};
+pub use memo::Memo;
 pub use router::{Router, Table, Tables, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 

@@ -31,7 +31,7 @@ mod verbatim;
 
 pub use encode::{Encoder, TagDialect};
 pub use event::{Event, ServiceCheck, parse_event, parse_service_check};
-pub use head::{Head, Shape, Split, split};
+pub use head::{Head, Shape, Split, splits};
 pub use packets::packets;
 pub use verbatim::{Verbatim, is_plain_number};
 

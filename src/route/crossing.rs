@@ -4,13 +4,12 @@
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
 
-use super::memo::Known;
 use super::router::Table;
 use super::{LaneSet, Rule};
 use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
-use protocols::statsd::is_plain_number;
+use protocols::statsd::{Split, is_plain_number};
 use protocols::{Batch, Measure, Point};
 
 /// One batch on its way.
@@ -55,15 +54,6 @@ pub enum Step {
         /// In the table, too.
         route: u16,
     },
-}
-
-/// A line of statsd, and the value in it.
-#[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
-    /// Without its LF.
-    pub text: &'a [u8],
-    /// What differs from one line of a head to the next.
-    pub value: &'a [u8],
 }
 
 impl Submitted {
@@ -123,14 +113,12 @@ impl<'t> Crossing<'t> {
 
     /// Does with a point what was done with an earlier one of its series, unless that cannot be
     /// done alike any more; then nothing has happened.
-    pub fn repeat(&mut self, known: &Known<'_>, measure: &Measure<'_>, line: Line<'_>) -> bool {
-        if !self.can_repeat(known, line) {
+    pub fn repeat(&mut self, steps: &[Step], measure: &Measure<'_>, line: &Split<'_>) -> bool {
+        if !steps.iter().all(|step| self.can_repeat(*step, line)) {
             return false;
         }
-        let mut routed = false;
-        for step in known.steps() {
-            routed = true;
-            match step {
+        for step in steps {
+            match *step {
                 Step::Take(route) => self.taken(route.into()),
                 Step::Absorb { lane, place } => {
                     if let Some(front) = self.fronts.get_mut(usize::from(lane)) {
@@ -138,17 +126,16 @@ impl<'t> Crossing<'t> {
                     }
                 }
                 Step::Relay { lane, route } => {
-                    self.relay_to(lane.into(), line.text, route.into());
+                    self.relay_to(lane.into(), line.line, route.into());
                 }
             }
         }
-        self.arrived(routed);
+        self.arrived(!steps.is_empty());
         true
     }
 
-    /// Whether all can be done that was done before.
-    pub fn can_repeat(&mut self, known: &Known<'_>, line: Line<'_>) -> bool {
-        known.steps().all(|step| match step {
+    fn can_repeat(&mut self, step: Step, line: &Split<'_>) -> bool {
+        match step {
             Step::Take(_) => true,
             Step::Absorb { lane, place } => {
                 let front = self.fronts.get_mut(usize::from(lane));
@@ -156,9 +143,9 @@ impl<'t> Crossing<'t> {
             }
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(lane));
-                is_plain_number(line.value) && front.is_some_and(|front| front.fits(line.text))
+                is_plain_number(line.value) && front.is_some_and(|front| front.fits(line.line))
             }
-        })
+        }
     }
 
     /// Hands a line to those of the lanes that would write it for its point; answers the others.

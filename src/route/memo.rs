@@ -6,15 +6,12 @@
 //! a head or its steps by [`TEXT_MAX`] and [`STEPS_MAX`]; about 20 MiB for each receiving task.
 //! When it is full it starts anew, and where heads come back too seldom to be worth it, as with a
 //! million series, it takes [a rest](Memo::is_resting) first.
-//!
-//! To [look](Memo::look) for a head and to [ask](Memo::known) what is known of it are two calls, so
-//! that a caller can look for several before it asks: memory is slow, and these waits overlap.
 
 use super::crossing::Step;
 use super::router::{Edition, Table};
 use hashbrown::HashTable;
 use protocols::statsd::{Head, Shape};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 
 /// What was done with lines of known heads.
 #[derive(Debug, Default)]
@@ -25,26 +22,22 @@ pub struct Memo {
     slots: Vec<Slot>,
     /// The ends of long heads.
     text: Vec<u8>,
-    /// The later steps of those with many.
+    /// The steps of those with many.
     steps: Vec<Step>,
-    hasher: foldhash::quality::RandomState,
+    hasher: foldhash::fast::RandomState,
     /// How often a head was known since the memo was empty.
     hits: usize,
     /// How many lines to let pass before it learns again.
     rest: usize,
 }
 
-/// Where a head may be known; right until the memo learns something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot(u32);
-
 /// What is known of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'m> {
     /// What its lines measure.
     pub shape: Shape,
-    first: &'m [Step],
-    later: &'m [Step],
+    /// What is done with their points.
+    pub steps: &'m [Step],
 }
 
 /// One head, in two lines of the processor's cache.
@@ -59,17 +52,10 @@ struct Slot {
     steps: u16,
     /// Where the end of a long head begins in `text`.
     text: u32,
-    /// Where the later steps begin in `steps`.
-    later: u32,
-    first: [Step; STEPS],
+    /// Where they begin in `steps` if they are many.
+    many: u32,
+    few: [Step; STEPS],
     head: [u8; TEXT],
-}
-
-impl Known<'_> {
-    /// What is done with its points.
-    pub fn steps(&self) -> impl Iterator<Item = Step> + Clone + '_ {
-        self.first.iter().chain(self.later).copied()
-    }
 }
 
 impl Memo {
@@ -87,28 +73,14 @@ impl Memo {
         resting
     }
 
-    /// Looks for a head.
-    pub fn look(&self, head: &Head<'_>) -> Option<Spot> {
-        let hash = self.hash(head);
-        let is_it = |at: &u32| self.slots.get(*at as usize).is_some_and(|slot| slot.hash == hash);
-        self.index.find(hash, is_it).map(|at| Spot(*at))
-    }
-
-    /// What is known of a head that was looked for.
-    pub fn known(&self, spot: Spot, head: &Head<'_>) -> Option<Known<'_>> {
-        let slot = self.slots.get(spot.0 as usize).filter(|slot| self.is(slot, head))?;
-        let steps = usize::from(slot.steps);
-        let first = slot.first.get(..steps.min(STEPS))?;
-        let later = match steps.checked_sub(STEPS) {
-            Some(more) => self.steps.get(slot.later as usize..slot.later as usize + more)?,
-            None => &[],
-        };
-        Some(Known { shape: slot.shape, first, later })
-    }
-
-    /// What is known was of use.
-    pub const fn served(&mut self) {
+    /// What is known of a head.
+    pub fn find(&mut self, head: &Head<'_>) -> Option<Known<'_>> {
+        let at = self.index.find(self.hash(head), |at| self.is(*at, head))?;
         self.hits += 1;
+        let slot = self.slots.get(*at as usize)?;
+        let (steps, many) = (usize::from(slot.steps), slot.many as usize);
+        let steps = slot.few.get(..steps).or_else(|| self.steps.get(many..many + steps))?;
+        Some(Known { shape: slot.shape, steps })
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
@@ -117,8 +89,8 @@ impl Memo {
             self.start_anew();
         }
         let Some(slot) = self.slot(head, shape, steps) else { return };
-        let before = self.look(head).filter(|spot| self.known(*spot, head).is_some());
-        if let Some(old) = before.and_then(|spot| self.slots.get_mut(spot.0 as usize)) {
+        let known = self.index.find(slot.hash, |at| self.is(*at, head)).copied();
+        if let Some(old) = known.and_then(|at| self.slots.get_mut(at as usize)) {
             *old = slot;
             return;
         }
@@ -155,19 +127,22 @@ impl Memo {
             tail: u16::try_from(head.tail.len()).ok()?,
             steps: u16::try_from(steps.len()).ok()?,
             text: u32::try_from(self.text.len()).ok()?,
-            later: u32::try_from(self.steps.len()).ok()?,
-            first: [Step::Take(0); STEPS],
+            many: u32::try_from(self.steps.len()).ok()?,
+            few: [Step::Take(0); STEPS],
             head: [0; TEXT],
         };
-        slot.first.iter_mut().zip(steps).for_each(|(to, from)| *to = *from);
-        self.steps.extend_from_slice(steps.get(STEPS..).unwrap_or_default());
+        match slot.few.get_mut(..steps.len()) {
+            Some(few) => few.copy_from_slice(steps),
+            None => self.steps.extend_from_slice(steps),
+        }
         let bytes = || head.name.iter().chain(head.tail);
         slot.head.iter_mut().zip(bytes()).for_each(|(to, from)| *to = *from);
         self.text.extend(bytes().skip(TEXT));
         Some(slot)
     }
 
-    fn is(&self, slot: &Slot, head: &Head<'_>) -> bool {
+    fn is(&self, at: u32, head: &Head<'_>) -> bool {
+        let Some(slot) = self.slots.get(at as usize) else { return false };
         let Head { name, tail } = head;
         let lengths = (usize::from(slot.name), usize::from(slot.tail)) == (name.len(), tail.len());
         lengths
@@ -184,8 +159,10 @@ impl Memo {
     }
 
     fn hash(&self, head: &Head<'_>) -> u64 {
-        // The two texts are told apart by their lengths, which are part of the hash.
-        self.hasher.hash_one((head.name, head.tail))
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(head.name);
+        hasher.write(head.tail);
+        hasher.finish()
     }
 }
 
@@ -204,7 +181,7 @@ const REST: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocols::statsd::{Dialects, Limits, parse_line, split};
+    use protocols::statsd::{Dialects, Limits, parse_line, splits};
     use protocols::{Batch, Measure};
 
     fn shape(line: &str) -> Shape {
@@ -213,32 +190,34 @@ mod tests {
         Shape::of(&batch.point(0).unwrap()).unwrap()
     }
 
+    fn head(line: &str) -> Head<'_> {
+        splits(line.as_bytes()).next().unwrap().unwrap().head
+    }
+
     /// Learns from a line what the numbers of its routes say.
     fn learn(memo: &mut Memo, line: &str, routes: &[u16]) {
         let steps: Vec<_> = routes.iter().copied().map(Step::Take).collect();
-        memo.learn(&split(line.as_bytes()).unwrap().head, shape(line), &steps);
+        memo.learn(&head(line), shape(line), &steps);
     }
 
-    fn routes(memo: &Memo, line: &str) -> Option<Vec<u16>> {
-        let head = split(line.as_bytes()).unwrap().head;
-        let known = memo.known(memo.look(&head)?, &head)?;
-        let route = |step| match step {
-            Step::Take(route) => route,
+    fn routes(memo: &mut Memo, line: &str) -> Option<Vec<u16>> {
+        let route = |step: &Step| match step {
+            Step::Take(route) => *route,
             other => panic!("{other:?}"),
         };
-        Some(known.steps().map(route).collect())
+        memo.find(&head(line)).map(|known| known.steps.iter().map(route).collect())
     }
 
     #[test]
     fn a_head_is_known_whatever_its_value() {
         let mut memo = Memo::default();
         learn(&mut memo, "a:1|c", &[7]);
-        assert_eq!(routes(&memo, "a:-2.5|c"), Some(vec![7]));
+        assert_eq!(routes(&mut memo, "a:-2.5|c"), Some(vec![7]));
         for other in ["a:1|g", "b:1|c", "a:1|c|@0.5", "|a:1|c"] {
-            assert_eq!(routes(&memo, other), None, "{other}");
+            assert_eq!(routes(&mut memo, other), None, "{other}");
         }
         learn(&mut memo, "a:1|c", &[8, 9]);
-        assert_eq!(routes(&memo, "a:1|c"), Some(vec![8, 9]), "the last lesson counts");
+        assert_eq!(routes(&mut memo, "a:1|c"), Some(vec![8, 9]), "the last lesson counts");
     }
 
     #[test]
@@ -248,9 +227,9 @@ mod tests {
         let many: Vec<u16> = (0..9).collect();
         learn(&mut memo, &line('a'), &many);
         learn(&mut memo, &line('b'), &[]);
-        assert_eq!(routes(&memo, &line('a')), Some(many));
-        assert_eq!(routes(&memo, &line('b')), Some(vec![]));
-        assert_eq!(routes(&memo, &line('c')), None);
+        assert_eq!(routes(&mut memo, &line('a')), Some(many));
+        assert_eq!(routes(&mut memo, &line('b')), Some(vec![]));
+        assert_eq!(routes(&mut memo, &line('c')), None);
     }
 
     #[test]
@@ -259,9 +238,9 @@ mod tests {
         memo.align(&first);
         learn(&mut memo, "a:1|c", &[1]);
         memo.align(&first);
-        assert!(routes(&memo, "a:1|c").is_some());
+        assert!(routes(&mut memo, "a:1|c").is_some());
         memo.align(&Table::default());
-        assert_eq!(routes(&memo, "a:1|c"), None);
+        assert_eq!(routes(&mut memo, "a:1|c"), None);
     }
 
     #[test]
@@ -273,7 +252,7 @@ mod tests {
         }
         assert_eq!(memo.slots.len(), 1, "it begins anew");
         assert_eq!((0..).take_while(|_| memo.is_resting()).count(), HEADS * REST);
-        (0..HEADS * WORTH).for_each(|_| memo.served());
+        memo.hits = HEADS * WORTH;
         for n in 0..=HEADS {
             learn(&mut memo, &format!("n{n}:1|c"), &[1]);
         }

@@ -4,7 +4,8 @@
 //! line's own bytes do, and nothing is encoded. Only the spelling of the value may differ, and is
 //! kept as the client wrote it: `1.50` stays `1.50`.
 
-use super::{Encoder, TagDialect, split};
+use super::head::split;
+use super::{Encoder, TagDialect};
 use crate::{Encode, Measure, Point};
 
 /// Tells which lines an [`Encoder`] would write as they came.
