@@ -116,10 +116,18 @@ fn short_digits(value: f64) -> Option<(u64, u32)> {
         #[allow(clippy::cast_precision_loss)] // There is none below 2^53.
         let whole = digits as f64;
         if whole == shifted && whole / power == value {
-            return Some((digits, decimals));
+            return Some(without_zeros(digits, decimals));
         }
     }
     None
+}
+
+/// The product may have been rounded just where the last digit was whole, so one more was taken.
+const fn without_zeros(mut digits: u64, mut decimals: u32) -> (u64, u32) {
+    while decimals > 0 && digits.is_multiple_of(10) {
+        (digits, decimals) = (digits / 10, decimals - 1);
+    }
+    (digits, decimals)
 }
 
 /// Writes a number as it is: integers keep all their digits.
@@ -281,6 +289,7 @@ mod tests {
             (5.0, "5"),
             (-3.0, "-3"),
             (0.1, "0.1"),
+            (668_590_663.69, "668590663.69"),
             (0.3333333333333333, "0.3333333333333333"),
             (1e-7, "0.0000001"),
             (1e16, "10000000000000000"),
