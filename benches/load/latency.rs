@@ -13,7 +13,7 @@ use crate::mix::Datagrams;
 use crate::pace::rest;
 use crate::report::short;
 use crate::search;
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, rows};
 use crate::stand::{BACKEND, Host, Plan, Stand, influxdb};
 use crate::statsd::Flow;
 use crate::table::{Table, Tabular};
@@ -107,7 +107,7 @@ fn alone(host: &Host, Extent { flush, points, .. }: Extent) -> Result<Vec<Alone>
 fn arrivals(shelf: &Shelf) -> Result<Times> {
     let mut times = Times::new();
     for body in shelf.take() {
-        let rows = body.rows()?;
+        let rows = rows(&body)?;
         for row in rows.split(|byte| *byte == b'\n').filter(|row| row.starts_with(MARK.as_bytes()))
         {
             let number = field(row, b"value").map(|number| number as u64);
