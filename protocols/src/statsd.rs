@@ -26,6 +26,7 @@ mod event;
 mod head;
 mod packets;
 mod parse;
+mod plain;
 mod tags;
 mod verbatim;
 
@@ -57,6 +58,9 @@ pub fn parse_line(
     }
     if event::is_service_check(line) {
         return parse_service_check(line).map(|_| Line::ServiceCheck);
+    }
+    if let Some(parsed) = plain::metric(line, out) {
+        return Ok(Line::Points(parsed));
     }
     let mark = out.mark();
     let parsed = parse::metric(line, dialects, limits, out);

@@ -112,6 +112,19 @@ impl Shape {
         point.time.is_none().then_some(Self { kind, rate })
     }
 
+    /// That of lines with this tail, if it is just a kind.
+    pub(super) fn plain(tail: &[u8]) -> Option<Self> {
+        let kind = match tail {
+            b"|c" => Kind::Counter,
+            b"|g" => Kind::Gauge,
+            b"|ms" => Kind::Timer,
+            b"|h" => Kind::Histogram,
+            b"|d" => Kind::Distribution,
+            _ => return None,
+        };
+        Some(Self { kind, rate: 1.0 })
+    }
+
     /// What a line of this shape measures.
     pub fn measure(&self, value: &[u8]) -> Option<Measure<'static>> {
         let Self { kind, rate } = *self;
