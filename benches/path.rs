@@ -1,5 +1,6 @@
-//! The whole way of a point but for its sockets: parsed, routed, and taken into a window, or
-//! copied, shaped into line protocol, queued and shipped to a backend that takes all.
+//! The way of a point from parser to backend: parsed, routed, and taken into a window, or copied,
+//! shaped into line protocol, queued and shipped to a backend that takes all. Sockets and what
+//! ingesters do beside are not in it.
 //!
 //! Bodies have later times each, as clients send them: times that come again are told apart.
 

@@ -46,8 +46,7 @@ impl Step {
                 run
             });
         } else {
-            let mut run = ready(self);
-            bencher.bench_local(|| run());
+            bencher.bench_local(ready(self));
         }
     }
 

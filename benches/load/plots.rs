@@ -32,7 +32,7 @@ impl Plot {
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(14)
-            .caption(&self.title, (FONT, 17).into_font().color(&INK))
+            .caption(&self.title, (FONT, 20).into_font().color(&INK))
             .x_label_area_size(42)
             .y_label_area_size(52)
             .build_cartesian_2d((left..right).log_scale(), 0.0..top)?;
@@ -42,7 +42,7 @@ impl Plot {
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.3))
             .axis_style(INK)
-            .label_style((FONT, 13).into_font().color(&INK))
+            .label_style((FONT, 16).into_font().color(&INK))
             .x_label_formatter(&|x| crate::report::short(*x))
             .x_desc(&self.x)
             .y_desc(&self.y)
@@ -55,7 +55,7 @@ impl Plot {
         chart
             .configure_series_labels()
             .position(SeriesLabelPosition::UpperLeft)
-            .label_font((FONT, 13).into_font().color(&INK))
+            .label_font((FONT, 16).into_font().color(&INK))
             .draw()?;
         area.present()?;
         Ok(())

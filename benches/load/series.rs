@@ -13,7 +13,7 @@ use crate::shelf::Shelf;
 use crate::stand::{BACKEND, Host, Plan, Run, Stand, influxdb};
 use crate::statsd::Flow;
 use crate::table::{Table, Tabular};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 /// All that was found.
@@ -103,32 +103,23 @@ fn sample(host: &Host, timers: u64) -> Result<Size> {
     Ok(Size { what: "sample of a timer", more: timers * SAMPLES, few, many, name: 0 })
 }
 
-/// A figure of fewer series than are meant is none, so what lost some is done again, slower. A busy
-/// gateway is sent everything many times.
+/// Over TCP: a figure of fewer series than are meant is none.
 fn resident(host: &Host, crowd: Crowd, moment: Moment) -> Result<Resident> {
-    for rate in RATES {
-        let run = crowded(host, crowd, moment, rate)?;
-        if run.loss() == 0.0 || moment == Moment::Busy && run.loss() < MISSED {
-            return Ok(run.memory.into());
-        }
-    }
-    bail!("{crowd:?} lost some at any rate: this machine has too much else to do")
-}
-
-fn crowded(host: &Host, crowd: Crowd, moment: Moment, rate: f64) -> Result<Run> {
     crate::cpu::pin(host.cpus.generator)?;
     let shelf = Shelf::start()?;
     let stand = Stand::start(host, &Plan::of(&section(moment, &shelf)))?;
     let datagrams = Datagrams::of_kind(crowd.kind, crowd.names, PACK);
     let lines = match moment {
-        Moment::Busy => (rate * BUSY) as u64,
+        Moment::Busy => (RATE * BUSY) as u64,
         _ => crowd.names * crowd.times,
     };
     let until = match moment {
         Moment::Idle => Until::Empty(&[BACKEND]),
         _ => Until::Received,
     };
-    stand.offer(&datagrams, flow(rate, lines), until)
+    let run = stand.pour(&datagrams, flow(lines), until)?;
+    ensure!(run.loss() == 0.0, "{crowd:?} lost some: {:?}", run.ledger);
+    Ok(run.memory.into())
 }
 
 /// A backend that keeps nothing, where the rows are not looked at.
@@ -148,15 +139,15 @@ fn time(host: &Host, series: u64, seconds: u64) -> Result<Time> {
     let stand = Stand::start(host, &Plan::of(&influxdb(&shelf.url())))?;
     let datagrams = Datagrams::new(series, PACK, false);
     let lines = (RATE * seconds as f64) as u64;
-    let run = stand.offer(&datagrams, flow(RATE, lines), Until::Empty(&[BACKEND]))?;
+    let run = stand.offer(&datagrams, flow(lines), Until::Empty(&[BACKEND]))?;
     let arrived = shelf.totals()?.counter_sum;
     let sent = run.sent.counter_sum.unwrap_or(0) as f64;
     ensure!(run.loss() > 0.0 || arrived == sent, "counters sum up to {arrived}, not to {sent}");
     Ok(Time::of(series, &run))
 }
 
-fn flow(rate: f64, lines: u64) -> Flow {
-    Flow { pack: PACK, rate, lines, gso: 32, sockets: 1 }
+fn flow(lines: u64) -> Flow {
+    Flow { pack: PACK, rate: RATE, lines, gso: 32, sockets: 1 }
 }
 
 impl Time {
@@ -242,14 +233,8 @@ const SAMPLES: u64 = 50;
 /// Lines of a datagram.
 const PACK: u64 = 25;
 
-/// Lines a second where time is measured.
+/// Lines a second.
 const RATE: f64 = 500e3;
-
-/// The same where memory is, one after the other until nothing is lost.
-const RATES: [f64; 3] = [500e3, 250e3, 100e3];
-
-/// The part of its points that a busy gateway may lose and still have seen all series.
-const MISSED: f64 = 0.05;
 
 /// Seconds of a busy gateway, which hold a flush or two.
 const BUSY: f64 = 16.0;

@@ -7,6 +7,7 @@ use crate::mix::Datagrams;
 use crate::report::Sent;
 use crate::server::{Memory, Server};
 use crate::statsd::{Flow, send_datagrams};
+use crate::tcp;
 use crate::trial::{Others, tail};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -97,7 +98,7 @@ impl Plan {
     fn configuration(&self) -> String {
         let mut text = format!(
             "[admin]\nbind = \"127.0.0.1:0\"\n\n[listeners.statsd]\nprotocol = \"statsd\"\n\
-             bind = [\"udp://127.0.0.1:0\"]\nsockets = {}\n",
+             bind = [\"udp://127.0.0.1:0\", \"tcp://127.0.0.1:0\"]\nsockets = {}\n",
             self.sockets.max(1)
         );
         // Writing to a String does not fail.
@@ -135,7 +136,15 @@ impl Stand {
         self.offer_among(datagrams, flow, until, || Ok(0))
     }
 
-    /// The same among marks, whose sender ends when it is asked how many they were.
+    /// The same lines over TCP, which loses none.
+    pub fn pour(&self, datagrams: &Datagrams, flow: Flow, until: Until<'_>) -> Result<Run> {
+        let others = Others::watch()?;
+        let sent = tcp::send_datagrams(self.server.address("statsd", "tcp")?, datagrams, flow)?;
+        let sendings = Sendings { points: sent.points, pack: flow.pack, marks: 0 };
+        self.settle(sent, sendings, &others, until)
+    }
+
+    /// The same as [`offer`](Self::offer) among marks, whose sender ends when it is asked how many they were.
     pub fn offer_among(
         &self,
         datagrams: &Datagrams,
@@ -157,6 +166,16 @@ impl Stand {
         let others = Others::watch()?;
         let sent = send_datagrams(self.datagrams()?, datagrams, flow)?;
         let sendings = Sendings { points: sent.points, pack: flow.pack, marks: marks()? };
+        self.settle(sent, sendings, &others, until)
+    }
+
+    fn settle(
+        &self,
+        sent: Sent,
+        sendings: Sendings,
+        others: &Others,
+        until: Until<'_>,
+    ) -> Result<Run> {
         let ledger = Ledger::settle(&self.server, sendings, until)?;
         ledger.check(sendings)?;
         let cpu_seconds = self.server.cpu_seconds()?;
