@@ -85,7 +85,8 @@ impl<'a> Front<'a> {
 
     /// Whether a series still stands where it stood.
     pub fn is_current(&mut self, place: Place) -> bool {
-        self.shard().is_some_and(|(shard, _)| shard.is_current(place))
+        let lane = self.lane;
+        self.shard().is_some_and(|(shard, _)| lane.state.windows.is_current(shard, place))
     }
 
     /// Takes in a point of the series at a [current](Self::is_current) place, as
@@ -99,7 +100,7 @@ impl<'a> Front<'a> {
         }
         let Some((shard, turn)) = self.shard() else { return };
         let taken = lane.state.windows.absorb(shard, place, measure, turn);
-        self.count(taken, "");
+        self.count(taken.unwrap_or(Taken::NoPlace), "");
     }
 
     /// Whether [`relay`](Self::relay) may have the line in the place of the only point that it
