@@ -16,8 +16,8 @@
 //! Modules in reading order, each with what is its own alone in the folder beside it:
 //!
 //! - what is configured, and what lasts: [`config`], [`settings`], [`state`];
-//! - taking in: [`front`], [`series`], [`table`], [`aggregate`], and the [`windows`] with what of
-//!   them outlives a process; past them, a [`parcel`];
+//! - taking in: [`front`], [`series`], [`table`], [`aggregate`] ([`trail`], [`samples`], [`sketch`]), and
+//!   the [`windows`] with what of them outlives a process; past them, a [`parcel`];
 //! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`], [`names`];
 //! - delivering: the [`queue`] with its line, its spool and its trials, [`shipper`], [`retry`], and
 //!   what comes back from there, [`letters`];
@@ -36,16 +36,19 @@ mod receipt;
 mod reserve;
 mod retry;
 mod riders;
+mod samples;
 mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod sketch;
 mod state;
 mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod trail;
 mod windows;
 
 pub use config::{
@@ -71,6 +74,7 @@ use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
 use crate::waybill::Sender;
 use parcel::Parcel;
+use protocols::statsd::Verbatim;
 use protocols::{Encode, UnixNanos};
 use shaper::Shaper;
 use shipper::Shipper;
@@ -88,6 +92,8 @@ struct Handle {
     settings: Arc<Settings>,
     state: Arc<State>,
     inbox: mpsc::Sender<Parcel>,
+    /// Which lines need no shaping, if any.
+    verbatim: Option<Verbatim>,
 }
 
 impl Lane {
@@ -124,6 +130,11 @@ impl Lane {
     /// Whether windows aggregate statsd kinds.
     pub fn aggregates(&self) -> bool {
         self.0.settings.aggregate
+    }
+
+    /// Which lines of statsd it takes as they are, if any; see [`Front::relay`].
+    pub fn verbatim(&self) -> Option<&Verbatim> {
+        self.0.verbatim.as_ref()
     }
 
     /// Keeps room for a batch of so many bytes, if its senders are to be told when there is none;
@@ -188,7 +199,10 @@ pub fn spawn_many(
     state.queue.limit(settings.limits());
     state.letters.keep_at_most(settings.dead_letters);
     state.windows.align(clock.now(), nanos(settings.flush));
+    state.windows.keep_exact(settings.timer_samples);
     let (inbox, parcels) = mpsc::channel(INBOX);
+    // A point that is stamped says more than its line.
+    let verbatim = encode.verbatim().filter(|_| !settings.aggregate && !settings.stamp);
     let shaping = Shaping::new(&state);
     let shaper = Shaper::new(
         Arc::clone(&settings),
@@ -209,7 +223,7 @@ pub fn spawn_many(
         tokio::spawn(shipper.run())
     }));
     let running = Running { tasks, handed_over, state: Arc::clone(&state) };
-    (Lane(Arc::new(Handle { settings, state, inbox })), running)
+    (Lane(Arc::new(Handle { settings, state, inbox, verbatim })), running)
 }
 
 /// Keeps shippers from ending as long as a shaper may still push.

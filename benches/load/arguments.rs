@@ -41,6 +41,12 @@ pub enum Command {
     Flush(FlushArguments),
     /// Measures the memory of each series, and what many of them do to the cost of a point
     Series(SeriesArguments),
+    /// Measures a point's cost over the number of series, of routes and of backends
+    Scale(ScaleArguments),
+    /// Measures what one backend more costs, and what a dead one does to the others
+    Fanout(FanoutArguments),
+    /// Measures how long a point takes, alone and among a load
+    Latency(LatencyArguments),
 }
 
 #[derive(Args)]
@@ -225,6 +231,66 @@ pub struct SeriesArguments {
     /// Distinct series, which are held against ten thousand
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(20_000..=1_000_000))]
     pub series: u64,
+}
+
+#[derive(Args)]
+pub struct ScaleArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// The first points of each curve, for a second: a smoke test
+    #[arg(long)]
+    pub quick: bool,
+    /// Rounds, in each of which all points take their turn; the table shows medians
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// How long each load is offered; those of many series take eleven seconds at least
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// What an earlier run printed as JSON, instead of measuring
+    #[arg(long)]
+    pub from: Option<PathBuf>,
+    /// Write the plots to this directory, as SVG
+    #[arg(long)]
+    pub plots: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct FanoutArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// A second of each combination: a smoke test
+    #[arg(long)]
+    pub quick: bool,
+    /// Rounds, in each of which all combinations take their turn; the tables show medians
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rounds: u32,
+    /// How long each combination is offered points
+    #[arg(long, default_value_t = 11.0)]
+    pub seconds: f64,
+}
+
+#[derive(Args)]
+pub struct LatencyArguments {
+    /// The gateway's binary, from a release build
+    #[arg(long, default_value = "target/release/pointsman")]
+    pub gateway: PathBuf,
+    /// A few points, and no search for a rate: a smoke test
+    #[arg(long)]
+    pub quick: bool,
+    /// The `flush` of the backends that points are sent to alone, in milliseconds
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub flush: u64,
+    /// Points that are sent alone
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub points: u64,
+    /// How long marks are sent among a load
+    #[arg(long, default_value_t = 12.0)]
+    pub seconds: f64,
+    /// Lines a second of that load; by default half of the highest rate that loses nothing
+    #[arg(long, value_parser = pace::parse_rate)]
+    pub rate: Option<f64>,
 }
 
 /// How many series, for how long.

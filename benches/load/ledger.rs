@@ -48,13 +48,23 @@ pub struct Held {
 /// By reason.
 type Counts = BTreeMap<String, u64>;
 
+/// What a gateway was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sendings {
+    /// Points, in datagrams of so many.
+    pub points: u64,
+    pub pack: u64,
+    /// And marks, each in a datagram of its own.
+    pub marks: u64,
+}
+
 /// What to wait for before the books are taken as final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum Until<'a> {
     /// All that was sent is told of, and nothing is on its way; windows may be open.
     Received,
     /// And these backends hold nothing: the last window is delivered.
-    Empty(&'static [&'static str]),
+    Empty(&'a [&'a str]),
 }
 
 impl Ledger {
@@ -64,12 +74,12 @@ impl Ledger {
         Ok(serde_json::from_value(ledger)?)
     }
 
-    /// Reads on until it is as wanted, or tells of nothing new. Datagrams hold `pack` points.
-    pub fn settle(server: &Server, sent: u64, pack: u64, until: Until) -> Result<Self> {
+    /// Reads on until it is as wanted, or tells of nothing new.
+    pub fn settle(server: &Server, sent: Sendings, until: Until<'_>) -> Result<Self> {
         let patience = if until == Until::Received { QUIET } else { LONGEST_WINDOW };
         let mut ledger = Self::read(server)?;
         let mut changed = Instant::now();
-        while !ledger.is_settled(sent, pack, until) && changed.elapsed() < patience {
+        while !ledger.is_settled(sent, until) && changed.elapsed() < patience {
             rest(GLANCE);
             let now = Self::read(server)?;
             if now != ledger {
@@ -95,11 +105,15 @@ impl Ledger {
         self.backends.values().map(BackendBook::dropped).sum()
     }
 
+    /// Points of the load that were received; marks are not meant.
+    pub fn received(&self) -> u64 {
+        self.datagrams().received.saturating_sub(self.marks())
+    }
+
     /// An error, unless every point sent is told of and the books balance.
-    pub fn check(&self, sent: u64, pack: u64) -> Result<()> {
-        let told = self.datagrams().told(pack);
-        if told != sent {
-            bail!("{sent} points were sent, and the books tell of {told}: {self:?}");
+    pub fn check(&self, sent: Sendings) -> Result<()> {
+        if self.told(sent) != sent.points + sent.marks {
+            bail!("{sent:?} were sent, and the books tell of {}: {self:?}", self.told(sent));
         }
         let listeners = self.listeners.values().all(|book| book.balanced);
         if !listeners || !self.backends.values().all(|book| book.balanced) {
@@ -108,21 +122,28 @@ impl Ledger {
         Ok(())
     }
 
-    fn is_settled(&self, sent: u64, pack: u64, until: Until) -> bool {
+    /// Points that are told of on the way in. The kernel counts datagrams, whatever they hold;
+    /// marks that did not arrive are among them.
+    fn told(&self, sent: Sendings) -> u64 {
+        let book = self.datagrams();
+        let marks = sent.marks.saturating_sub(self.marks()).min(book.kernel_dropped);
+        let rejected: u64 = book.rejected.values().sum();
+        book.received + rejected + marks + (book.kernel_dropped - marks) * sent.pack
+    }
+
+    /// Marks that were received: they, and nothing else, are for this backend.
+    fn marks(&self) -> u64 {
+        self.backends.get(ECHO).map_or(0, |book| book.handed)
+    }
+
+    fn is_settled(&self, sent: Sendings, until: Until<'_>) -> bool {
         let is_empty = |name: &&str| self.backend(name).is_ok_and(|book| book.held.total == 0);
         let is_still = |book: &BackendBook| book.held.inbox + book.held.queue == 0;
-        self.datagrams().told(pack) >= sent
+        self.told(sent) >= sent.points + sent.marks
             && match until {
                 Until::Received => self.backends.values().all(is_still),
                 Until::Empty(backends) => backends.iter().all(is_empty),
             }
-    }
-}
-
-impl ListenerBook {
-    /// Points that are told of, when a datagram holds `pack` of them.
-    pub fn told(&self, pack: u64) -> u64 {
-        self.received + self.rejected.values().sum::<u64>() + self.kernel_dropped * pack
     }
 }
 
@@ -132,6 +153,9 @@ impl BackendBook {
         self.dropped.values().sum()
     }
 }
+
+/// The backend that marks are sent to.
+pub const ECHO: &str = "echo";
 
 /// How long the books may stand still before they are taken as final.
 const QUIET: Duration = Duration::from_secs(1);
@@ -165,7 +189,8 @@ mod tests {
     #[test]
     fn books_are_settled_when_everything_is_where_it_belongs() {
         let check = |until, sent, expected| {
-            assert_eq!(ledger().is_settled(sent, 5, until), expected, "{until:?} {sent}");
+            let sent = Sendings { points: sent, pack: 5, marks: 0 };
+            assert_eq!(ledger().is_settled(sent, until), expected, "{until:?} {sent:?}");
         };
         check(Until::Received, 100, true);
         check(Until::Received, 101, false);
@@ -176,11 +201,24 @@ mod tests {
 
     #[test]
     fn a_point_that_nobody_counted_is_an_error() {
-        assert!(ledger().check(100, 5).is_ok());
-        assert!(ledger().check(99, 5).is_err());
+        let sent = Sendings { points: 100, pack: 5, marks: 0 };
+        assert!(ledger().check(sent).is_ok());
+        assert!(ledger().check(Sendings { points: 99, ..sent }).is_err());
         let mut unbalanced = ledger();
         unbalanced.backends.get_mut("sink").unwrap().balanced = false;
-        assert!(unbalanced.check(100, 5).is_err());
+        assert!(unbalanced.check(sent).is_err());
         assert_eq!(ledger().dropped(), 1);
+    }
+
+    /// Two datagrams were dropped: one of the load, and one mark of three.
+    #[test]
+    fn a_mark_that_was_dropped_is_one_point() {
+        let mut ledger = ledger();
+        ledger.listeners.get_mut("statsd").unwrap().kernel_dropped = 2;
+        let echo = BackendBook { handed: 2, balanced: true, ..BackendBook::default() };
+        ledger.backends.insert(ECHO.to_owned(), echo);
+        assert!(ledger.check(Sendings { points: 98, pack: 5, marks: 3 }).is_ok());
+        assert!(ledger.check(Sendings { points: 98, pack: 5, marks: 4 }).is_err());
+        assert_eq!(ledger.received(), 88);
     }
 }

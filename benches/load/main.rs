@@ -8,15 +8,18 @@
 #![allow(unreachable_pub)] // A program has no outside.
 
 mod address;
+mod arena;
 mod arguments;
 mod bare;
 mod compare;
-mod contest;
 mod cpu;
+mod echo;
+mod fanout;
 mod flush;
 mod gateway;
 mod http;
 mod kernel;
+mod latency;
 mod ledger;
 mod lines;
 mod mix;
@@ -24,8 +27,10 @@ mod outlet;
 mod pace;
 mod peer;
 mod peers;
+mod plots;
 mod promise;
 mod report;
+mod scale;
 mod search;
 mod series;
 mod server;
@@ -36,22 +41,25 @@ mod stand;
 mod statsd;
 mod table;
 mod tally;
+mod task;
 mod tcp;
 mod trial;
 mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
-use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{FlushArguments, OpentsdbArguments, PeersArguments, SearchArguments};
-use arguments::{SeriesArguments, SpoolArguments, StatsdArguments};
+use arena::Arena;
+use arguments::{Arguments, BareArguments, Command, CompareArguments, FanoutArguments};
+use arguments::{FlushArguments, HttpArguments, LatencyArguments, OpentsdbArguments};
+use arguments::{PeersArguments, ScaleArguments, SearchArguments, SeriesArguments};
+use arguments::{SpoolArguments, StatsdArguments};
 use clap::Parser as _;
-use contest::{Arena, TASKS};
 use mix::Form;
 use report::Sent;
 use stand::Host;
 use std::time::Duration;
 use table::Style;
+use task::TASKS;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {
@@ -84,10 +92,15 @@ fn main() -> Result<()> {
         }
         Command::Flush(arguments) => flush(arguments, style),
         Command::Series(SeriesArguments { gateway, quick, series }) => {
-            let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
             let many = if quick { 100_000 } else { series };
-            table::print(&series::measure(&host, many, quick)?, style)
+            table::print(&series::measure(&Host::of(gateway)?, many, quick)?, style)
         }
+        Command::Scale(arguments) => scale(arguments, style),
+        Command::Fanout(FanoutArguments { gateway, quick, rounds, seconds }) => {
+            let (rounds, seconds) = if quick { (1, 1.0) } else { (rounds, seconds) };
+            table::print(&fanout::measure(&Host::of(gateway)?, rounds, seconds)?, style)
+        }
+        Command::Latency(arguments) => latency(arguments, style),
     }
 }
 
@@ -168,10 +181,7 @@ fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
     let arena = Arena { bench: &bench, tools: &tools, share };
     let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
     let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
-    match style {
-        Style::Markdown => report::say(&contests.markdown())?,
-        _ => report::print(&contests, style == Style::Json)?,
-    }
+    table::print(&contests, style)?;
     if !contests.is_exact() {
         bail!("what came out of the gateway is not what was sent");
     }
@@ -180,7 +190,7 @@ fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
 
 fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
     let FlushArguments { gateway, quick, windows, loads } = arguments;
-    let host = Host { gateway, cpus: cpu::Cpus::allowed()? };
+    let host = Host::of(gateway)?;
     let modest = [(200e3, 10_000), (200e3, 100_000)];
     let modest = modest.map(|(rate, names)| flush::Offer { rate, names });
     let flushes = match quick {
@@ -192,6 +202,30 @@ fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
         bail!("the backend has not what was sent");
     }
     Ok(())
+}
+
+fn scale(arguments: ScaleArguments, style: Style) -> Result<()> {
+    let ScaleArguments { gateway, quick, rounds, seconds, from, plots } = arguments;
+    let extent = match quick {
+        true => scale::Extent { rounds: 1, seconds: 1.0, series_max: 10_000 },
+        false => scale::Extent { rounds, seconds, series_max: u64::MAX },
+    };
+    let scale = match from {
+        Some(path) => scale::Scale::read(&path)?,
+        None => scale::measure(&Host::of(gateway)?, extent)?,
+    };
+    plots.map_or(Ok(()), |directory| scale.plot(&directory))?;
+    table::print(&scale, style)
+}
+
+fn latency(arguments: LatencyArguments, style: Style) -> Result<()> {
+    let LatencyArguments { gateway, quick, flush, points, seconds, rate } = arguments;
+    let flush = Duration::from_millis(flush);
+    let extent = match quick {
+        true => latency::Extent { flush, points: 20, seconds: 2.0, rate: rate.or(Some(100e3)) },
+        false => latency::Extent { flush, points, seconds, rate },
+    };
+    table::print(&latency::measure(&Host::of(gateway)?, extent)?, style)
 }
 
 /// Modest: over UDP "flat out" would only measure what is lost.

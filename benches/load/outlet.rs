@@ -58,7 +58,7 @@ impl Outlet {
     pub fn tally(&self) -> Tally {
         let bodies = self.requests.as_ref().map(Sink::take).unwrap_or_default();
         let mut tally = self.shared.tally();
-        bodies.iter().for_each(|body| tally.packet(self.format, body));
+        bodies.iter().for_each(|body| tally.packet(self.format, &body.bytes));
         *tally
     }
 

@@ -3,14 +3,15 @@
 //! Ratios are taken within a round, between servers measured seconds apart, and the medians over
 //! the rounds are shown. A peer that is not installed, or does not start, is said to be missing.
 
+use crate::arena::{Arena, Trial};
 use crate::compare::{QUIET, median};
-use crate::contest::{Arena, Run, Task, Who};
 use crate::promise::{Found, PROMISES};
 use crate::report::short;
+use crate::table::{Table, Tabular};
+use crate::task::{Task, Who};
 use crate::verdict::Verdict;
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt;
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -56,31 +57,27 @@ struct Missing {
     why: String,
 }
 
-/// One server's runs of one task, a round each.
+/// One server's trials of one task, a round each.
 pub struct Column {
     pub task: Task,
     pub who: Who,
-    pub rate: f64,
-    pub runs: Vec<Run>,
+    pub trials: Vec<Trial>,
+    rate: f64,
+    /// Why it is not asked any more, if it is not.
+    gone: Option<String>,
 }
 
 /// Has every server that is there do every task, as often as there are rounds.
 pub fn measure(arena: &Arena<'_>, tasks: &[Task], rounds: u32) -> Result<Contests> {
     let (mut columns, mut missing) = line_up(arena, tasks);
     for _ in 0..rounds {
-        let mut gone = None;
-        for (at, column) in columns.iter_mut().enumerate() {
-            match (arena.run(column.task, column.who, column.rate), column.who) {
-                (Ok(run), _) => column.runs.push(run),
-                (Err(error), Who::Peer(_)) => gone = Some((at, format!("{error:#}"))),
-                (Err(error), _) => return Err(error),
-            }
-        }
-        if let Some((at, why)) = gone {
-            let Column { who, .. } = columns.remove(at);
-            missing.push(Missing { server: who.to_string(), why });
+        for column in &mut columns {
+            column.go_on(arena)?;
         }
     }
+    let (columns, gone): (Vec<_>, Vec<_>) =
+        columns.into_iter().partition(|column| column.gone.is_none());
+    missing.extend(gone.into_iter().filter_map(Column::into_missing));
     Ok(Contests {
         rows: columns.iter().map(|column| column.row(&columns)).collect(),
         missing,
@@ -93,21 +90,19 @@ pub fn measure(arena: &Arena<'_>, tasks: &[Task], rounds: u32) -> Result<Contest
 
 /// Who takes part, and who cannot.
 fn line_up(arena: &Arena<'_>, tasks: &[Task]) -> (Vec<Column>, Vec<Missing>) {
-    let mut columns = Vec::new();
-    let mut missing = Vec::new();
-    for &task in tasks {
-        for (who, rate) in task.entrants() {
-            match who {
-                Who::Peer(peer) if !peer.is_installed(arena.tools) => {
-                    let why = "not installed".to_owned();
-                    missing.push(Missing { server: peer.to_string(), why });
-                }
-                _ => columns.push(Column { task, who, rate, runs: Vec::new() }),
-            }
-        }
-    }
+    let entrants = tasks.iter().flat_map(|task| {
+        task.entrants().into_iter().map(|(who, rate)| Column::new(*task, who, rate))
+    });
+    let (there, not_there): (Vec<_>, Vec<_>) = entrants.partition(|column| match column.who {
+        Who::Peer(peer) => peer.is_installed(arena.tools),
+        Who::Bare | Who::Gateway => true,
+    });
+    let mut missing: Vec<_> = not_there
+        .iter()
+        .map(|column| Missing { server: column.who.to_string(), why: "not installed".to_owned() })
+        .collect();
     missing.dedup();
-    (columns, missing)
+    (there, missing)
 }
 
 impl Contests {
@@ -116,30 +111,46 @@ impl Contests {
         let ours = [Who::Bare, Who::Gateway].map(|who| who.to_string());
         self.rows.iter().filter(|row| ours.contains(&row.server)).all(|row| row.sums.is_explained())
     }
-
-    /// Tables for a page.
-    pub const fn markdown(&self) -> Markdown<'_> {
-        Markdown(self)
-    }
 }
 
 impl Column {
+    pub const fn new(task: Task, who: Who, rate: f64) -> Self {
+        Self { task, who, rate, trials: Vec::new(), gone: None }
+    }
+
+    /// The next trial. A peer that fails is left out from then on; what we bring must not fail.
+    fn go_on(&mut self, arena: &Arena<'_>) -> Result<()> {
+        if self.gone.is_some() {
+            return Ok(());
+        }
+        match (arena.run(self.task, self.who, self.rate), self.who) {
+            (Ok(trial), _) => self.trials.push(trial),
+            (Err(error), Who::Peer(_)) => self.gone = Some(format!("{error:#}")),
+            (Err(error), _) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn into_missing(self) -> Option<Missing> {
+        Some(Missing { server: self.who.to_string(), why: self.gone? })
+    }
+
     fn row(&self, all: &[Self]) -> Row {
-        let rounds: Vec<f64> = self.runs.iter().map(Run::per_million).collect();
-        let worst = |of: fn(&Run) -> f64| self.runs.iter().map(of).fold(0.0, f64::max);
-        let packets = self.runs.iter().map(Run::packet).filter(|bytes| bytes.is_finite());
+        let rounds: Vec<f64> = self.trials.iter().map(Trial::per_million).collect();
+        let worst = |of: fn(&Trial) -> f64| self.trials.iter().map(of).fold(0.0, f64::max);
+        let packets = self.trials.iter().map(Trial::packet).filter(|bytes| bytes.is_finite());
         let to = |who| if who == self.who { None } else { ratio(all, self.task, self.who, who) };
         Row {
             task: self.task.to_string(),
             server: self.who.to_string(),
-            rate: median(self.runs.iter().map(|run| run.sent.rate()).collect()),
-            loss: worst(Run::loss),
+            rate: median(self.trials.iter().map(|trial| trial.sent.rate()).collect()),
+            loss: worst(Trial::loss),
             cpu_per_million: median(rounds.clone()),
             of_bare: to(Who::Bare),
             of_gateway: to(Who::Gateway),
             packet: Some(median(packets.collect())).filter(|bytes| bytes.is_finite()),
-            sums: self.runs.iter().map(|run| run.verdict).max().unwrap_or_default(),
-            others: worst(|run| run.others),
+            sums: self.trials.iter().map(|trial| trial.verdict).max().unwrap_or_default(),
+            others: worst(|trial| trial.others),
             rounds,
         }
     }
@@ -148,16 +159,43 @@ impl Column {
 /// How many times the CPU time of one server another one takes for a point, within each round.
 pub fn ratio(all: &[Column], task: Task, of: Who, to: Who) -> Option<f64> {
     let column = |who| all.iter().find(|column| column.task == task && column.who == who);
-    let pairs = column(of)?.runs.iter().zip(&column(to)?.runs);
+    let pairs = column(of)?.trials.iter().zip(&column(to)?.trials);
     let ratios = pairs.map(|(of, to)| of.per_million() / to.per_million()).collect();
     Some(median(ratios)).filter(|ratio| ratio.is_finite())
 }
 
-impl fmt::Display for Contests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<26} {:<15} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}  {:<14} {:>6}  CPU-s/M of each round",
+impl Tabular for Contests {
+    fn tables(&self) -> Vec<Table> {
+        let rows = self.rows.iter().map(Row::cells).collect();
+        let promises = self.promises.iter().map(Found::cells).collect();
+        vec![
+            Table { head: Row::head(), rows, notes: self.notes() },
+            Table { head: Found::head(), rows: promises, notes: vec![] },
+        ]
+    }
+}
+
+impl Contests {
+    fn notes(&self) -> Vec<String> {
+        let Self { rounds, seconds, window, .. } = self;
+        let mut notes = vec![format!(
+            "Medians of {rounds} rounds; {seconds} s of load where there are windows, of {window} s, \
+             and a third of it where there are none."
+        )];
+        let missing = self.missing.iter();
+        notes
+            .extend(missing.map(|Missing { server, why }| format!("{server} is left out: {why}.")));
+        if self.rows.iter().any(|row| row.others > QUIET) {
+            let noise = "core meanwhile: losses may be theirs.";
+            notes.push(format!("Others used more than {QUIET} {noise}"));
+        }
+        notes
+    }
+}
+
+impl Row {
+    fn head() -> Vec<&'static str> {
+        vec![
             "task",
             "server",
             "points/s",
@@ -167,79 +205,29 @@ impl fmt::Display for Contests {
             "x gateway",
             "B/packet",
             "sums",
-            "others"
-        )?;
-        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
-        for Missing { server, why } in &self.missing {
-            writeln!(f, "{server}: left out, {why}")?;
-        }
-        self.promises.iter().try_for_each(|found| writeln!(f, "{found}"))?;
-        if self.rows.iter().any(|row| row.others > QUIET) {
-            writeln!(f, "Others used more than {QUIET} core meanwhile: losses may be theirs.")?;
-        }
-        write!(f, "Compare ratios, never rates: see benches/README.md.")
+            "others",
+            "CPU-s/M of each round",
+        ]
     }
-}
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, server, cpu_per_million, sums, others, .. } = self;
-        let times = |ratio: Option<f64>| ratio.map_or_else(String::new, |x| format!("{x:.2}x"));
+    fn cells(&self) -> Vec<String> {
+        let perhaps = |number: Option<f64>, digits: usize| {
+            number.map_or_else(String::new, |number| format!("{number:.digits$}"))
+        };
         let rounds: Vec<_> = self.rounds.iter().map(|round| format!("{round:.3}")).collect();
-        write!(
-            f,
-            "{task:<26} {server:<15} {:>8} {:>7.3}% {cpu_per_million:>8.3} {:>8} {:>9} {:>8}  \
-             {sums:<14} {others:>6.2}  {}",
+        vec![
+            self.task.clone(),
+            self.server.clone(),
             short(self.rate),
-            self.loss * 100.0,
-            times(self.of_bare),
-            times(self.of_gateway),
-            self.packet.map_or_else(String::new, |bytes| format!("{bytes:.0}")),
-            rounds.join(", ")
-        )
-    }
-}
-
-/// The same as tables for a page.
-pub struct Markdown<'a>(&'a Contests);
-
-impl fmt::Display for Markdown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contests { rows, missing, promises, rounds, seconds, window } = self.0;
-        writeln!(
-            f,
-            "Medians of {rounds} rounds; {seconds} s of load with windows of {window} s, a third of \
-             it without.\n"
-        )?;
-        writeln!(
-            f,
-            "| task | server | points/s | lost | CPU-s/M | × bare | × gateway | rounds | bytes a packet | sums |\n\
-             |---|---|---|---|---|---|---|---|---|---|"
-        )?;
-        rows.iter().try_for_each(|row| row.markdown(f))?;
-        for Missing { server, why } in missing {
-            writeln!(f, "\n{server} was left out: {}.", why.lines().next().unwrap_or_default())?;
-        }
-        writeln!(f, "\n| task | wanted | found | |\n|---|---|---|---|")?;
-        promises.iter().try_for_each(|found| found.markdown(f))
-    }
-}
-
-impl Row {
-    fn markdown(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, server, cpu_per_million, sums, .. } = self;
-        let number = |ratio: Option<f64>| ratio.map_or_else(String::new, |x| format!("{x:.2}"));
-        let least = self.rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.rounds.iter().copied().fold(0.0, f64::max);
-        writeln!(
-            f,
-            "| {task} | {server} | {} | {:.3} % | {cpu_per_million:.3} | {} | {} | {least:.3} – {most:.3} | {} | {sums} |",
-            short(self.rate),
-            self.loss * 100.0,
-            number(self.of_bare),
-            number(self.of_gateway),
-            self.packet.map_or_else(String::new, |bytes| format!("{bytes:.0}"))
-        )
+            format!("{:.3}%", self.loss * 100.0),
+            format!("{:.3}", self.cpu_per_million),
+            perhaps(self.of_bare, 2),
+            perhaps(self.of_gateway, 2),
+            perhaps(self.packet, 0),
+            self.sums.to_string(),
+            format!("{:.2}", self.others),
+            rounds.join(", "),
+        ]
     }
 }
 
@@ -250,12 +238,12 @@ pub mod tests {
 
     /// A column whose rounds took so many CPU seconds a million points.
     pub fn column(task: Task, who: Who, rounds: &[f64]) -> Column {
-        let run = |cpu_seconds: &f64| Run {
+        let trial = |cpu_seconds: &f64| Trial {
             arrived: 1_000_000,
             cpu_seconds: *cpu_seconds,
-            ..Run::default()
+            ..Trial::default()
         };
-        Column { task, who, rate: 1.0, runs: rounds.iter().map(run).collect() }
+        Column { trials: rounds.iter().map(trial).collect(), ..Column::new(task, who, 1.0) }
     }
 
     const RELAY: Task = Task::Relay { pack: 1 };
@@ -285,9 +273,12 @@ pub mod tests {
             seconds: 12.0,
             window: 10.0,
         };
-        assert!(contests.to_string().contains("statsdproxy: left out, not installed"));
-        let page = contests.markdown().to_string();
-        assert!(page.contains("| statsd relayed, pack 1 | gateway | "), "{page}");
-        assert!(page.contains("statsdproxy was left out: not installed."), "{page}");
+        let [table, promises] = &contests.tables()[..] else { unreachable!("two tables") };
+        assert_eq!(table.rows[0][..2], ["statsd relayed, pack 1", "gateway"]);
+        assert_eq!(table.notes[1], "statsdproxy is left out: not installed.");
+        assert!(promises.rows.is_empty());
+        for table in [table, promises] {
+            assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! What the gateway is to show against others, and whether it does.
 
-use crate::contest::{Task, Who};
 use crate::peer::Peer;
 use crate::peers::{Column, ratio};
+use crate::task::{Task, Who};
 use serde::Serialize;
-use std::fmt;
 
 /// Of two servers' CPU time for a point, at one task.
 pub struct Promise {
@@ -51,20 +50,15 @@ impl Promise {
 
 impl Found {
     /// A row of a table.
-    pub fn markdown(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, wanted, found, .. } = self;
-        writeln!(f, "| {task} | {wanted} | {found:.2} | {} |", self.verdict())
+    pub fn cells(&self) -> Vec<String> {
+        let Self { task, wanted, found, kept } = self;
+        let kept = if *kept { "kept" } else { "NOT KEPT" };
+        vec![task.clone(), wanted.clone(), format!("{found:.2}"), kept.to_owned()]
     }
 
-    const fn verdict(&self) -> &'static str {
-        if self.kept { "kept" } else { "NOT KEPT" }
-    }
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { task, wanted, found, .. } = self;
-        write!(f, "{task:<26} {wanted:<42} {found:>8.2}x  {}", self.verdict())
+    /// What stands above them.
+    pub fn head() -> Vec<&'static str> {
+        vec!["task", "wanted", "found", ""]
     }
 }
 

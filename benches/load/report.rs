@@ -107,11 +107,6 @@ pub fn print(result: &(impl fmt::Display + Serialize), json: bool) -> Result<()>
     Ok(writeln!(stdout(), "{text}")?)
 }
 
-/// Prints a text.
-pub fn say(text: &impl fmt::Display) -> Result<()> {
-    Ok(writeln!(stdout(), "{text}")?)
-}
-
 /// A number as people say it: `1.25M`, `300k`, `42`.
 pub fn short(number: f64) -> String {
     match number {

@@ -83,6 +83,13 @@ pub fn search(receivers: &[Receiver<'_>], packs: &[(u64, f64)]) -> Result<Search
     Ok(Search { rows })
 }
 
+impl Search {
+    /// Lines a second of the first row.
+    pub fn lossless(&self) -> f64 {
+        self.rows.first().map_or(0.0, |row| row.lossless)
+    }
+}
+
 /// What came of trying one rate.
 enum Verdict {
     Lossless(Box<Trial>),

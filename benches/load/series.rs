@@ -103,17 +103,21 @@ fn sample(host: &Host, timers: u64) -> Result<Size> {
     Ok(Size { what: "sample of a timer", more: timers * SAMPLES, few, many, name: 0 })
 }
 
+/// Over TCP: a figure of fewer series than are meant is none.
 fn resident(host: &Host, crowd: Crowd, moment: Moment) -> Result<Resident> {
     crate::cpu::pin(host.cpus.generator)?;
     let shelf = Shelf::start()?;
-    let plan = Plan::of(&section(moment, &shelf));
-    let stand = Stand::start(host, &plan)?;
+    let stand = Stand::start(host, &Plan::of(&section(moment, &shelf)))?;
     let datagrams = Datagrams::of_kind(crowd.kind, crowd.names, PACK);
-    let busy = if moment == Moment::Busy { (RATE * BUSY) as u64 } else { 0 };
-    let flow = flow((crowd.names * crowd.times).max(busy));
-    let until = if moment == Moment::Idle { Until::Empty(&[BACKEND]) } else { Until::Received };
-    let run = stand.offer(&datagrams, flow, until)?;
-    // A figure of fewer series than are meant is none.
+    let lines = match moment {
+        Moment::Busy => (RATE * BUSY) as u64,
+        _ => crowd.names * crowd.times,
+    };
+    let until = match moment {
+        Moment::Idle => Until::Empty(&[BACKEND]),
+        _ => Until::Received,
+    };
+    let run = stand.pour(&datagrams, flow(lines), until)?;
     ensure!(run.loss() == 0.0, "{crowd:?} lost some: {:?}", run.ledger);
     Ok(run.memory.into())
 }
@@ -229,7 +233,7 @@ const SAMPLES: u64 = 50;
 /// Lines of a datagram.
 const PACK: u64 = 25;
 
-/// Lines a second: slow enough to lose nothing on a machine that has other things to do.
+/// Lines a second.
 const RATE: f64 = 500e3;
 
 /// Seconds of a busy gateway, which hold a flush or two.

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::SystemTime;
 
 /// The running server. Dropping it closes its port; connections end with their next request.
 pub struct Sink {
@@ -18,7 +19,14 @@ pub struct Sink {
 struct Shared {
     closed: AtomicBool,
     /// None keeps nothing.
-    bodies: Option<Mutex<Vec<Vec<u8>>>>,
+    bodies: Option<Mutex<Vec<Body>>>,
+}
+
+/// The body of a request, as it came.
+#[derive(Clone, Debug)]
+pub struct Body {
+    pub arrived: SystemTime,
+    pub bytes: Vec<u8>,
 }
 
 impl Sink {
@@ -33,12 +41,12 @@ impl Sink {
     }
 
     /// The bodies that it has kept since this was asked last.
-    pub fn take(&self) -> Vec<Vec<u8>> {
+    pub fn take(&self) -> Vec<Body> {
         let bodies = self.shared.bodies.as_ref();
         bodies.map(|bodies| mem::take(&mut *lock(bodies))).unwrap_or_default()
     }
 
-    fn listen(address: SocketAddr, bodies: Option<Mutex<Vec<Vec<u8>>>>) -> Result<Self> {
+    fn listen(address: SocketAddr, bodies: Option<Mutex<Vec<Body>>>) -> Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| format!("sink at {address}"))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared { closed: AtomicBool::new(false), bodies });
@@ -72,9 +80,9 @@ impl Drop for Sink {
 impl Shared {
     fn receive(&self, body: &mut impl Read) -> io::Result<()> {
         if let Some(bodies) = &self.bodies {
-            let mut kept = Vec::new();
-            body.read_to_end(&mut kept)?;
-            lock(bodies).push(kept);
+            let mut bytes = Vec::new();
+            body.read_to_end(&mut bytes)?;
+            lock(bodies).push(Body { arrived: SystemTime::now(), bytes });
         } else {
             io::copy(body, &mut io::sink())?;
         }
@@ -98,7 +106,7 @@ fn serve(mut stream: BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
 }
 
 /// The length of the body that follows; none at the end of the connection.
-pub fn read_head(stream: &mut impl BufRead) -> io::Result<Option<u64>> {
+fn read_head(stream: &mut impl BufRead) -> io::Result<Option<u64>> {
     let mut length = 0;
     let mut line = String::new();
     loop {

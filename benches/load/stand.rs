@@ -2,11 +2,12 @@
 
 use crate::cpu::Cpus;
 use crate::gateway;
-use crate::ledger::{Ledger, Until};
+use crate::ledger::{Ledger, Sendings, Until};
 use crate::mix::Datagrams;
 use crate::report::Sent;
 use crate::server::{Memory, Server};
 use crate::statsd::{Flow, send_datagrams};
+use crate::tcp;
 use crate::trial::{Others, tail};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -60,6 +61,13 @@ pub struct Run {
     pub others: f64,
 }
 
+impl Host {
+    /// This machine.
+    pub fn of(gateway: PathBuf) -> Result<Self> {
+        Ok(Self { gateway, cpus: Cpus::allowed()? })
+    }
+}
+
 impl Plan {
     /// One backend of this section, which is sent everything.
     pub fn of(section: &str) -> Self {
@@ -72,6 +80,14 @@ impl Plan {
         self.route("*", &[name])
     }
 
+    /// One more backend, which alone is sent what has this name.
+    pub fn first(mut self, pattern: &str, name: &str, section: &str) -> Self {
+        self.backends.push((name.to_owned(), section.to_owned()));
+        let (name, to) = (pattern.to_owned(), vec![name.to_owned()]);
+        self.routes.insert(0, Route { name, to, is_final: true });
+        self
+    }
+
     /// One more route, behind the others.
     pub fn route(mut self, name: &str, to: &[&str]) -> Self {
         let to = to.iter().map(|&to| to.to_owned()).collect();
@@ -82,7 +98,7 @@ impl Plan {
     fn configuration(&self) -> String {
         let mut text = format!(
             "[admin]\nbind = \"127.0.0.1:0\"\n\n[listeners.statsd]\nprotocol = \"statsd\"\n\
-             bind = [\"udp://127.0.0.1:0\"]\nsockets = {}\n",
+             bind = [\"udp://127.0.0.1:0\", \"tcp://127.0.0.1:0\"]\nsockets = {}\n",
             self.sockets.max(1)
         );
         // Writing to a String does not fail.
@@ -115,23 +131,56 @@ impl Stand {
     }
 
     /// Sends the load, waits for what was asked for, and reads the books, which must tell of
-    /// every point.
-    pub fn offer(&self, datagrams: &Datagrams, flow: Flow, until: Until) -> Result<Run> {
-        self.run(datagrams, flow, until)
+    /// every point. Once: the books are of all that a gateway has seen.
+    pub fn offer(&self, datagrams: &Datagrams, flow: Flow, until: Until<'_>) -> Result<Run> {
+        self.offer_among(datagrams, flow, until, || Ok(0))
+    }
+
+    /// The same lines over TCP, which loses none.
+    pub fn pour(&self, datagrams: &Datagrams, flow: Flow, until: Until<'_>) -> Result<Run> {
+        let others = Others::watch()?;
+        let sent = tcp::send_datagrams(self.server.address("statsd", "tcp")?, datagrams, flow)?;
+        let sendings = Sendings { points: sent.points, pack: flow.pack, marks: 0 };
+        self.settle(sent, sendings, &others, until)
+    }
+
+    /// The same as [`offer`](Self::offer) among marks, whose sender ends when it is asked how many they were.
+    pub fn offer_among(
+        &self,
+        datagrams: &Datagrams,
+        flow: Flow,
+        until: Until<'_>,
+        marks: impl FnOnce() -> Result<u64>,
+    ) -> Result<Run> {
+        self.run(datagrams, flow, until, marks)
             .with_context(|| format!("the gateway's log ends:\n{}", tail(&self.server.log())))
     }
 
-    fn run(&self, datagrams: &Datagrams, flow: Flow, until: Until) -> Result<Run> {
+    fn run(
+        &self,
+        datagrams: &Datagrams,
+        flow: Flow,
+        until: Until<'_>,
+        marks: impl FnOnce() -> Result<u64>,
+    ) -> Result<Run> {
         let others = Others::watch()?;
-        let before = self.server.cpu_seconds()?;
-        let told_before = Ledger::read(&self.server)?.datagrams().told(flow.pack);
         let sent = send_datagrams(self.datagrams()?, datagrams, flow)?;
-        let told = told_before + sent.points;
-        let ledger = Ledger::settle(&self.server, told, flow.pack, until)?;
-        ledger.check(told, flow.pack)?;
+        let sendings = Sendings { points: sent.points, pack: flow.pack, marks: marks()? };
+        self.settle(sent, sendings, &others, until)
+    }
+
+    fn settle(
+        &self,
+        sent: Sent,
+        sendings: Sendings,
+        others: &Others,
+        until: Until<'_>,
+    ) -> Result<Run> {
+        let ledger = Ledger::settle(&self.server, sendings, until)?;
+        ledger.check(sendings)?;
         let cpu_seconds = self.server.cpu_seconds()?;
         Ok(Run {
-            others: others.cores(cpu_seconds - before)?,
+            others: others.cores(cpu_seconds)?,
             memory: self.server.memory()?,
             cpu_seconds,
             ledger,
@@ -146,10 +195,9 @@ impl Run {
         self.cpu_seconds * 1e6 / self.ledger.datagrams().received.max(1) as f64
     }
 
-    /// The part of the points that did not arrive, or were given up by a backend.
+    /// The part of the load that did not arrive, or was given up by a backend.
     pub fn loss(&self) -> f64 {
-        let book = self.ledger.datagrams();
-        let lost = self.sent.points.saturating_sub(book.received) + self.ledger.dropped();
+        let lost = self.sent.points.saturating_sub(self.ledger.received()) + self.ledger.dropped();
         lost as f64 / self.sent.points.max(1) as f64
     }
 }
@@ -170,13 +218,15 @@ mod tests {
     fn a_plan_is_written_as_the_gateway_reads_it() {
         let plan = Plan { sockets: 2, ..Plan::of("kind = \"blackhole\"\n") };
         let plan = plan.to("other", "kind = \"stdout\"\n").route("a.*", &[BACKEND, "other"]);
+        let plan = plan.first("b", "alone", "kind = \"blackhole\"\n");
         let text: toml_edit::DocumentMut = plan.configuration().parse().unwrap();
         assert_eq!(text["listeners"]["statsd"]["sockets"].as_integer(), Some(2));
         assert_eq!(text["backends"]["other"]["kind"].as_str(), Some("stdout"));
         let routes = text["routes"].as_array_of_tables().unwrap();
         let names: Vec<_> = routes.iter().map(|route| route["match"]["name"].as_str()).collect();
-        assert_eq!(names, [Some("*"), Some("*"), Some("a.*")]);
-        assert_eq!(routes.get(2).unwrap()["to"].as_array().map(toml_edit::Array::len), Some(2));
+        assert_eq!(names, [Some("b"), Some("*"), Some("*"), Some("a.*")]);
+        assert_eq!(routes.get(0).unwrap()["final"].as_bool(), Some(true));
+        assert_eq!(routes.get(3).unwrap()["to"].as_array().map(toml_edit::Array::len), Some(2));
     }
 
     #[test]

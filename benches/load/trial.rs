@@ -121,7 +121,7 @@ impl Bench {
     pub fn start_bare(&self, load: Load, directory: &Path) -> Result<Server> {
         let mut command = Command::new(env::current_exe()?);
         let listen = format!("{}://127.0.0.1:0", load.scheme());
-        command.args(["bare", "--json", "--idle", "0.3", "--listen", &listen]);
+        command.args(["bare", "--json", "--idle", IDLE, "--listen", &listen]);
         Server::start(&mut command, directory, self.cpus)
     }
 
@@ -244,6 +244,10 @@ pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
+
+/// Seconds without anything after which the bare receiver takes the load for over; a sender on a
+/// busy machine may be kept waiting for a part of that.
+const IDLE: &str = "1";
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,7 @@ impl Verdict {
             _ if out.garbled > 0 => Self::Garbled { pieces: out.garbled },
             (0, 0) => Self::Exact,
             // Which lines were lost is not known, so neither is what they were worth.
-            (0.., 1..) => Self::Lost { points: excused },
+            (0.., 1..) => Self::of_loss(excused),
             (off, _) => Self::Sum { off },
         }
     }
@@ -45,9 +45,22 @@ impl Verdict {
             _ if out.garbled > 0 => Self::Garbled { pieces: out.garbled },
             0 if out.halves == sent.halves => Self::Exact,
             0 => Self::Sum { off: difference(sent.halves, out.halves) / 2 },
-            lost @ 1.. => Self::Lost { points: lost.unsigned_abs() },
+            lost @ 1.. => Self::of_loss(lost.unsigned_abs()),
             more => Self::Sum { off: more },
         }
+    }
+
+    /// Of books that tell of so many points, of which some were dropped later.
+    pub const fn of_books(sent: u64, told: u64, dropped: u64) -> Self {
+        match (difference(sent, told), dropped) {
+            (0, 0) => Self::Exact,
+            (off, dropped) => Self::Books { off, dropped },
+        }
+    }
+
+    /// Of so many points that did not arrive.
+    pub const fn of_loss(points: u64) -> Self {
+        if points == 0 { Self::Exact } else { Self::Lost { points } }
     }
 
     /// Of what the kernel dropped in front of the sink.
@@ -122,6 +135,9 @@ mod tests {
         let lost = Verdict::Lost { points: 7 };
         assert_eq!(Verdict::Exact.max(lost), lost);
         assert_eq!(lost.max(Verdict::Sum { off: 1 }), Verdict::Sum { off: 1 });
+        assert_eq!(Verdict::of_books(9, 9, 0), Verdict::Exact);
+        assert!(!Verdict::of_books(9, 8, 0).is_explained());
+        assert!(!Verdict::of_books(9, 9, 1).is_explained());
         assert!(lost.is_explained() && !Verdict::Sum { off: 1 }.is_explained());
     }
 }

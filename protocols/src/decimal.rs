@@ -14,23 +14,31 @@ use std::io::Write;
 pub fn parse_finite(text: &str) -> Option<f64> {
     // The standard parser takes just our grammar, and the words for infinity and NaN, which
     // are not finite.
-    match short(text) {
+    match short(text.as_bytes()) {
         Some(number) => Some(number.as_f64()),
         None => text.parse().ok().filter(|value: &f64| value.is_finite()),
+    }
+}
+
+/// The same of bytes that may be no text at all.
+pub(crate) fn parse_finite_bytes(bytes: &[u8]) -> Option<f64> {
+    match short(bytes) {
+        Some(number) => Some(number.as_f64()),
+        None => parse_finite(std::str::from_utf8(bytes).ok()?),
     }
 }
 
 /// Reads a number: an integer where one of 64 bits is spelt, everything else as
 /// [`parse_finite`] does.
 pub fn parse_number(text: &str) -> Option<Number> {
-    short(text).or_else(|| integer(text)).or_else(|| parse_finite(text).map(Number::F64))
+    short(text.as_bytes()).or_else(|| integer(text)).or_else(|| parse_finite(text).map(Number::F64))
 }
 
 /// What most numbers are: few digits, and no exponent. Up to fifteen digits are a whole number
 /// that a double holds exactly, and so is the power of ten; so their quotient is rounded once,
 /// and is the double that is nearest to the text.
-fn short(text: &str) -> Option<Number> {
-    let (negative, bytes) = match text.as_bytes() {
+fn short(text: &[u8]) -> Option<Number> {
+    let (negative, bytes) = match text {
         [b'-', bytes @ ..] => (true, bytes),
         [b'+', bytes @ ..] => (false, bytes),
         bytes => (false, bytes),
@@ -109,10 +117,18 @@ fn short_digits(value: f64) -> Option<(u64, usize)> {
         #[allow(clippy::cast_precision_loss)] // There is none below 2^53.
         let whole = digits as f64;
         if whole == shifted && whole / power == value {
-            return Some((digits, decimals));
+            return Some(without_zeros(digits, decimals));
         }
     }
     None
+}
+
+/// The product may have been rounded just where the last digit was whole, so one more was taken.
+const fn without_zeros(mut digits: u64, mut decimals: usize) -> (u64, usize) {
+    while decimals > 0 && digits.is_multiple_of(10) {
+        (digits, decimals) = (digits / 10, decimals - 1);
+    }
+    (digits, decimals)
 }
 
 /// Writes a number as it is: integers keep all their digits.
@@ -274,6 +290,7 @@ mod tests {
             (5.0, "5"),
             (-3.0, "-3"),
             (0.1, "0.1"),
+            (668_590_663.69, "668590663.69"),
             (0.3333333333333333, "0.3333333333333333"),
             (1e-7, "0.0000001"),
             (1e16, "10000000000000000"),
@@ -301,7 +318,7 @@ mod tests {
         /// The short way and the long one come to the same, to the bit.
         #[test]
         fn short_numbers_are_exact(text in "[+-]?[0-9]{0,17}[.]?[0-9]{0,17}") {
-            if let Some(number) = short(&text) {
+            if let Some(number) = short(text.as_bytes()) {
                 let (integer, double) = (integer(&text), text.parse::<f64>().unwrap());
                 prop_assert_eq!(number, integer.unwrap_or(Number::F64(double)));
                 prop_assert_eq!(number.as_f64().to_bits(), double.to_bits());

@@ -25,22 +25,31 @@ impl Lines<'_> {
         self.crossing.submitted().points()
     }
 
-    /// Takes a line in, or counts why not.
-    pub(super) fn take(&mut self, line: &[u8], peer: impl Fn() -> Option<Peer>) {
-        let usual = !self.memo.is_resting() && self.context.grammar.takes(line);
-        let split = if usual { statsd::split(line) } else { None };
-        if !split.is_some_and(|split| self.repeat(&split)) {
-            self.parse(line, split, peer);
+    /// Takes the lines of a datagram in, or counts why not.
+    pub(super) fn take(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
+        for split in statsd::splits(datagram) {
+            match split {
+                Ok(split) => self.take_one(&split, &peer),
+                Err(line) => self.parse(line, None, &peer),
+            }
+        }
+    }
+
+    fn take_one(&mut self, split: &Split<'_>, peer: impl Fn() -> Option<Peer>) {
+        if self.memo.is_resting() || !self.context.grammar.takes(split.line) {
+            self.parse(split.line, None, peer);
+        } else if !self.repeat(split) {
+            self.parse(split.line, Some(split), peer);
         }
     }
 
     fn repeat(&mut self, split: &Split<'_>) -> bool {
         let Some(known) = self.memo.find(&split.head) else { return false };
         let Some(measure) = known.shape.measure(split.value) else { return false };
-        self.crossing.repeat(known.steps, &measure)
+        self.crossing.repeat(known.steps, &measure, split)
     }
 
-    fn parse(&mut self, line: &[u8], split: Option<Split<'_>>, peer: impl Fn() -> Option<Peer>) {
+    fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
         let unknown = match context.grammar.statsd(line, times, batch) {
             Ok(unknown) => unknown,
@@ -49,9 +58,10 @@ impl Lines<'_> {
             }
         };
         context.book.noticed.add("unknown_field", u64::from(unknown));
-        batch.iter().for_each(|point| crossing.point(&point));
+        let alone = Some(line).filter(|_| batch.len() == 1);
+        batch.iter().for_each(|point| crossing.point(&point, alone));
         if let Some(split) = split.filter(|_| unknown == 0 && self.batch.len() == 1) {
-            self.learn(&split);
+            self.learn(split);
         }
         self.batch.clear();
     }

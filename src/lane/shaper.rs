@@ -7,6 +7,7 @@
 //! `name_collision`, and what windows folded.
 
 mod open;
+mod relay;
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
@@ -176,26 +177,32 @@ impl Shaper {
         self.riders = riders;
     }
 
-    /// Writes as many series as may pass without letting other tasks run.
+    /// Writes as many series of a page as may pass without letting other tasks run.
     fn write_some(&mut self, closed: &mut Closed) -> bool {
+        if !closed.turn_page() {
+            return false;
+        }
         let mut rows = std::mem::take(&mut self.scratch);
-        let mut more = true;
         let mut turn = Turn::begin(self.written);
-        while more && turn.goes_on(self.written) {
+        while turn.goes_on(self.written) {
             rows.clear();
             let (mut kind, mut again) = (Kind::Fields, false);
             let written = closed.write_next(|due| {
                 let Series { name, tags, .. } = due.series;
                 self.rows.write(name, tags, due.aggregate, due.time, &mut rows);
+                turn.spend(due.aggregate.weight());
                 (kind, again) = (due.series.kind, due.again);
                 rows.len()
             });
-            more = written.is_some();
-            let source = Source { kind, origin: None, via: None };
+            if written.is_none() {
+                break;
+            }
+            let source = Source { kind: Some(kind), origin: None, via: None };
             rows.iter().for_each(|row| self.shape_as(&row, None, source, again));
         }
+        self.open.tell();
         self.scratch = rows;
-        more
+        true
     }
 
     async fn unpack(&mut self, mut parcel: Parcel) {
@@ -210,20 +217,32 @@ impl Shaper {
     /// Works on as many points as may pass without letting other tasks run.
     fn unpack_some(&mut self, parcel: &mut Parcel) -> bool {
         let mut turn = Turn::begin(self.written);
-        let mut done = parcel.done;
-        while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
-            let kind = point.measure.kind();
-            let hash = parcel.manifest.hash(done);
-            let source = parcel.manifest.next_source(kind);
-            if self.settings.aggregate && folds(kind) {
-                self.fold_alone(&point, source);
-            } else {
-                self.shape_as(&point, hash, source, false);
+        let mut done = 0;
+        while turn.goes_on(self.written) {
+            let Parcel { load, manifest, point: next, line, .. } = parcel;
+            if let Some(lines) = manifest.next_lines() {
+                self.relay(load.lines.get(*line..).unwrap_or_default(), &lines);
+                *line += lines.bytes;
+                done += lines.count;
+                continue;
             }
+            let Some(point) = load.batch.point(*next) else { break };
+            let hash = manifest.hash(*next);
+            self.shape_or_fold(&point, hash, manifest.next_source(point.measure.kind()));
+            *next += 1;
             done += 1;
         }
+        self.open.tell();
         parcel.finish(done);
-        done < parcel.batch.len()
+        !parcel.is_done()
+    }
+
+    fn shape_or_fold(&mut self, point: &Point<'_>, hash: Option<u64>, source: Source<'_>) {
+        if self.settings.aggregate && folds(point.measure.kind()) {
+            self.fold_alone(point, source);
+        } else {
+            self.shape_as(point, hash, source, false);
+        }
     }
 
     /// A point that left the window because it has a time of its own.
@@ -259,15 +278,18 @@ impl Shaper {
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
             self.push();
-            self.open.body = record;
+            self.open.body.extend_from_slice(&record);
         }
         if self.open.is_empty() {
             self.open.begin(self.clock.now(), self.settings.wait);
         }
-        self.open.add_point(lines, source, &self.riders);
-        if self.open.points >= self.settings.batch_points
-            || self.open.body.len() >= self.bytes_max()
-        {
+        self.open.add(1, lines, source, &self.riders);
+        self.push_if_full();
+    }
+
+    fn push_if_full(&mut self) {
+        let has_points = self.open.points >= self.settings.batch_points;
+        if has_points || self.open.body.len() >= self.bytes_max() {
             self.push();
         }
     }
@@ -303,10 +325,10 @@ impl Shaper {
         for (skip, count) in self.encode.lost_parts() {
             self.state.book.lost_parts.add(skip.label(), count);
         }
+        let told = self.open.told();
         if let Some(entry) = self.open.take() {
-            let points = u64::from(entry.payload.points);
             self.state.queue.push(entry);
-            self.state.book.open.sub(points);
+            self.state.book.open.sub(told);
             self.open.joined = self.riders.is_empty();
         }
     }
@@ -321,6 +343,11 @@ struct Turn {
 impl Turn {
     fn begin(written: usize) -> Self {
         Self { points: 0, begun: written }
+    }
+
+    /// So many samples had to be sorted.
+    fn spend(&mut self, samples: usize) {
+        self.points += samples / SAMPLES_A_POINT;
     }
 
     /// Whether there is time for one more.
@@ -339,5 +366,7 @@ const AT_ONCE: Expire = {
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
+/// How many samples are sorted while a point is written.
+const SAMPLES_A_POINT: usize = 32;
 /// The same for points with much text.
 const BYTES_AT_ONCE: usize = 256 << 10;

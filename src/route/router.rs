@@ -119,7 +119,7 @@ impl Router {
         }
         let mut crossing = self.cross_on(table, terms);
         for point in batch.iter() {
-            crossing.point(&point);
+            crossing.point(&point, None);
         }
         let submitted = crossing.submitted();
         drop(crossing);

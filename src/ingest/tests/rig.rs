@@ -200,7 +200,7 @@ impl Encode for Brief {
 }
 
 /// A point on one line: `name{tag=value}=measure@seconds`.
-fn brief(point: &Point<'_>) -> String {
+pub(crate) fn brief(point: &Point<'_>) -> String {
     let tags: Vec<_> =
         point.tags.iter().map(|tag| format!("{}={}", tag.key, tag.value_or_true())).collect();
     let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
