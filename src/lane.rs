@@ -16,8 +16,8 @@
 //! Modules in reading order, each with what is its own alone in the folder beside it:
 //!
 //! - what is configured, and what lasts: [`config`], [`settings`], [`state`];
-//! - taking in: [`front`], [`series`], [`table`], [`aggregate`], and the [`windows`] with what of
-//!   them outlives a process; past them, a [`parcel`];
+//! - taking in: [`front`], [`series`], [`table`], [`aggregate`] ([`trail`], [`samples`], [`sketch`]), and
+//!   the [`windows`] with what of them outlives a process; past them, a [`parcel`];
 //! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`], [`names`];
 //! - delivering: the [`queue`] with its line, its spool and its trials, [`shipper`], [`retry`], and
 //!   what comes back from there, [`letters`];
@@ -36,16 +36,19 @@ mod receipt;
 mod reserve;
 mod retry;
 mod riders;
+mod samples;
 mod series;
 mod settings;
 mod shaper;
 mod shipper;
+mod sketch;
 mod state;
 mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod trail;
 mod windows;
 
 pub use config::{
@@ -188,6 +191,7 @@ pub fn spawn_many(
     state.queue.limit(settings.limits());
     state.letters.keep_at_most(settings.dead_letters);
     state.windows.align(clock.now(), nanos(settings.flush));
+    state.windows.keep_exact(settings.timer_samples);
     let (inbox, parcels) = mpsc::channel(INBOX);
     let shaping = Shaping::new(&state);
     let shaper = Shaper::new(

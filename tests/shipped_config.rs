@@ -92,6 +92,7 @@ fn lane_defaults() -> lane::Config {
         flush: Some(Span::secs(10)),
         percentiles: Some(vec![50.0, 90.0, 95.0, 99.0]),
         max_series: Some(1_000_000),
+        timer_samples: Some(32_768),
         batch: Batch { points: Some(5000), bytes: Some(Size::mib(1)) },
         memory: Some(Size::mib(64)),
         spool: Some(lane::OnDisk::On(lane::SpoolConfig { max_size: Some(Size::mib(1024)) })),

@@ -9,7 +9,7 @@
 //! fuzzed, benchmarked and used alone.
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
-//! ([`batch`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
+//! ([`batch`]) or remembered for longer ([`keys`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
 //! what all protocols share ([`decimal`], [`timestamp`], and [`frame`]: how a byte stream becomes
 //! lines), then one module for each protocol, parser and encoder side by side.
 
@@ -22,6 +22,7 @@
 pub mod point;
 
 pub mod batch;
+pub mod keys;
 
 mod answer;
 pub mod error;
@@ -45,5 +46,6 @@ pub use answer::Answer;
 pub use batch::{Batch, Mark, PointWriter};
 pub use encode::Encode;
 pub use error::{ParseError, Skip};
+pub use keys::{Key, Keys};
 pub use point::{FieldValue, Fields, Kind, Measure, Number, Point, Tag, Tags, UnixNanos};
 pub use refusals::{ItemError, Refusals};

@@ -3,13 +3,19 @@
 //! Pure: no clock, no lock, no series names. Counters are summed in doubles in the order of
 //! arrival; two shards add their sums, so that an exact repeat of another server's rounding
 //! needs the points of a series to arrive at one worker (which one client's socket does).
+//!
+//! A window has one of these for each series, so it is 24 bytes; what takes more is boxed.
 
+use super::samples::{Exact, Samples};
+use super::sketch::Sketch;
+use super::trail::Trail;
 use hashbrown::HashSet;
 use protocols::{Kind, Measure};
 use serde::{Deserialize, Serialize};
 
 /// What a window remembers of one series.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub(super) enum Aggregate {
     /// The sum of increments, each divided by its rate.
     Counter(f64),
@@ -18,7 +24,25 @@ pub(super) enum Aggregate {
     /// The samples of a timer, histogram or distribution.
     Samples(Samples),
     /// The members of a set.
-    Members(HashSet<Box<str>, foldhash::fast::RandomState>),
+    Members(Box<Members>),
+}
+
+/// How it is written down. What earlier programs wrote is to be read alike: new sorts come last.
+#[derive(Serialize, Deserialize)]
+enum Stored {
+    Counter(f64),
+    Gauge(Trail),
+    Samples(Exact),
+    Members(Members),
+    Sketched(Exact, Box<Sketch>),
+}
+
+type Members = HashSet<Box<str>, foldhash::fast::RandomState>;
+
+impl Default for Aggregate {
+    fn default() -> Self {
+        Self::Counter(0.0)
+    }
 }
 
 impl Aggregate {
@@ -27,14 +51,14 @@ impl Aggregate {
         match kind {
             Kind::Gauge => Self::Gauge(Trail::default()),
             Kind::Timer | Kind::Histogram | Kind::Distribution => Self::Samples(Samples::default()),
-            Kind::Set => Self::Members(HashSet::default()),
+            Kind::Set => Self::Members(Box::default()),
             Kind::Counter | Kind::Sample | Kind::Fields => Self::Counter(0.0),
         }
     }
 
-    /// Takes one measurement in; `turn` orders the batches of all workers. Answers how many
-    /// bytes were needed for it.
-    pub(super) fn absorb(&mut self, measure: &Measure<'_>, turn: u64) -> usize {
+    /// Takes one measurement in; `turn` orders the batches of all workers, and of samples no more
+    /// than `exact` are kept as they are. Answers how many bytes were needed for it.
+    pub(super) fn absorb(&mut self, measure: &Measure<'_>, turn: u64, exact: usize) -> usize {
         match (self, measure) {
             (Self::Counter(sum), Measure::Count { delta, rate }) => {
                 *sum += delta * (1.0 / rate);
@@ -47,7 +71,7 @@ impl Aggregate {
                 Measure::Timing { ms: value, rate }
                 | Measure::Histogram { value, rate }
                 | Measure::Distribution { value, rate },
-            ) => samples.push(*value, *rate),
+            ) => samples.push(*value, *rate, exact),
             (Self::Members(members), Measure::Set(member)) => add_member(members, member),
             // A series is found by its kind, so its measures always fit.
             _ => 0,
@@ -60,7 +84,7 @@ impl Aggregate {
             (Self::Counter(sum), Self::Counter(more)) => *sum += more,
             (Self::Gauge(trail), Self::Gauge(more)) => trail.merge(more),
             (Self::Samples(samples), Self::Samples(more)) => samples.merge(more),
-            (Self::Members(members), Self::Members(more)) => members.extend(more),
+            (Self::Members(members), Self::Members(more)) => members.extend(*more),
             _ => {}
         }
     }
@@ -75,119 +99,58 @@ impl Aggregate {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Counter(_) => 0,
-            Self::Gauge(trail) => size_of_val(&*trail.shifts),
-            Self::Samples(samples) => {
-                size_of_val(&*samples.values) + size_of_val(&*samples.weights)
-            }
+            Self::Gauge(trail) => trail.bytes(),
+            Self::Samples(samples) => samples.bytes(),
             Self::Members(members) => members.iter().map(|member| member.len() + MEMBER_COST).sum(),
+        }
+    }
+
+    /// Whether there were more samples than are kept.
+    pub(super) fn is_sketched(&self) -> bool {
+        matches!(self, Self::Samples(samples) if samples.are_sketched())
+    }
+
+    /// How many numbers have to be looked at to make rows of it.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Samples(samples) => samples.values().len(),
+            _ => 1,
         }
     }
 }
 
-fn add_member(members: &mut HashSet<Box<str>, foldhash::fast::RandomState>, member: &str) -> usize {
+impl From<Aggregate> for Stored {
+    fn from(aggregate: Aggregate) -> Self {
+        match aggregate {
+            Aggregate::Counter(sum) => Self::Counter(sum),
+            Aggregate::Gauge(trail) => Self::Gauge(trail),
+            Aggregate::Samples(samples) => match samples.into_parts() {
+                (exact, None) => Self::Samples(exact),
+                (exact, Some(beyond)) => Self::Sketched(exact, beyond),
+            },
+            Aggregate::Members(members) => Self::Members(*members),
+        }
+    }
+}
+
+impl From<Stored> for Aggregate {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Counter(sum) => Self::Counter(sum),
+            Stored::Gauge(trail) => Self::Gauge(trail),
+            Stored::Samples(exact) => Self::Samples(Samples::of(exact, None)),
+            Stored::Sketched(exact, beyond) => Self::Samples(Samples::of(exact, Some(beyond))),
+            Stored::Members(members) => Self::Members(Box::new(members)),
+        }
+    }
+}
+
+fn add_member(members: &mut Members, member: &str) -> usize {
     if members.contains(member) {
         return 0;
     }
     members.insert(member.into());
     member.len() + MEMBER_COST
-}
-
-/// What happened to a gauge in one window: its last absolute reading and the shifts since.
-///
-/// The shifts are kept one by one, for two reasons: which of them come after the last
-/// absolute reading is only known once all workers are heard, and doubles have to be added
-/// to the running value in the order of arrival to round as a single server would.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Trail {
-    absolute: Option<(u64, f64)>,
-    shifts: Vec<(u64, f64)>,
-}
-
-impl Trail {
-    /// A gauge that stands at `value`.
-    pub(super) fn at(value: f64) -> Self {
-        Self { absolute: Some((0, value)), shifts: Vec::new() }
-    }
-
-    /// The value at the end of the window, for a gauge that stood at `base` before it.
-    pub(super) fn end(&self, base: f64) -> f64 {
-        let start = self.absolute.map_or(base, |(_, value)| value);
-        self.shifts.iter().fold(start, |value, (_, by)| value + by)
-    }
-
-    fn set(&mut self, value: f64, turn: u64) -> usize {
-        self.absolute = Some((turn, value));
-        self.shifts.clear();
-        0
-    }
-
-    fn shift(&mut self, by: f64, turn: u64) -> usize {
-        self.shifts.push((turn, by));
-        size_of::<(u64, f64)>()
-    }
-
-    fn merge(&mut self, other: Self) {
-        let latest = self.absolute.map(|(turn, _)| turn).max(other.absolute.map(|(turn, _)| turn));
-        self.shifts.extend(other.shifts);
-        if self.absolute.map(|(turn, _)| turn) != latest {
-            self.absolute = other.absolute;
-        }
-        // A batch is one worker's, so shifts of the reading's own batch came after it.
-        self.shifts.retain(|(turn, _)| Some(*turn) >= latest);
-        self.shifts.sort_by_key(|(turn, _)| *turn);
-    }
-}
-
-/// Samples in the order of arrival. `weights` stays empty as long as every rate was 1.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Samples {
-    values: Vec<f64>,
-    weights: Vec<f64>,
-    count: f64,
-}
-
-impl Samples {
-    /// The samples as they came.
-    pub(super) fn values(&self) -> &[f64] {
-        &self.values
-    }
-
-    /// The samples with their weights, one divided by the rate.
-    pub(super) fn weighted(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let weights = self.weights.iter().copied().chain(std::iter::repeat(1.0));
-        self.values.iter().copied().zip(weights)
-    }
-
-    /// How many there were before the clients left some out: the sum of the weights.
-    pub(super) fn count(&self) -> f64 {
-        self.count
-    }
-
-    fn push(&mut self, value: f64, rate: f64) -> usize {
-        let weight = 1.0 / rate;
-        self.note_weight(weight);
-        self.values.push(value);
-        self.count += weight;
-        if self.weights.is_empty() { size_of::<f64>() } else { 2 * size_of::<f64>() }
-    }
-
-    fn note_weight(&mut self, weight: f64) {
-        #[allow(clippy::float_cmp)] // 1 divided by 1 is exact.
-        if self.weights.is_empty() && weight == 1.0 {
-            return;
-        }
-        self.weights.resize(self.values.len(), 1.0);
-        self.weights.push(weight);
-    }
-
-    fn merge(&mut self, other: Self) {
-        if !(self.weights.is_empty() && other.weights.is_empty()) {
-            self.weights.resize(self.values.len(), 1.0);
-            self.weights.extend(other.weighted().map(|(_, weight)| weight));
-        }
-        self.values.extend(other.values);
-        self.count += other.count;
-    }
 }
 
 /// What a member costs beside its text: a fat pointer and its place in the table.
@@ -201,7 +164,7 @@ mod tests {
     fn absorbed(kind: Kind, measures: &[(Measure<'_>, u64)]) -> Aggregate {
         let mut aggregate = Aggregate::new(kind);
         for (measure, turn) in measures {
-            aggregate.absorb(measure, *turn);
+            aggregate.absorb(measure, *turn, usize::MAX);
         }
         aggregate
     }
@@ -209,7 +172,7 @@ mod tests {
     fn counter(measures: &[(f64, f64)]) -> f64 {
         let mut aggregate = Aggregate::new(Kind::Counter);
         for (delta, rate) in measures {
-            aggregate.absorb(&Measure::Count { delta: *delta, rate: *rate }, 0);
+            aggregate.absorb(&Measure::Count { delta: *delta, rate: *rate }, 0, usize::MAX);
         }
         let Aggregate::Counter(sum) = aggregate else { panic!("{aggregate:?}") };
         sum
@@ -269,18 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_kept_only_once_they_matter() {
-        let mut samples = Samples::default();
-        samples.push(1.0, 1.0);
-        assert!(samples.weights.is_empty());
-        samples.push(2.0, 0.5);
-        samples.push(3.0, 1.0);
-        assert_eq!(samples.weighted().collect::<Vec<_>>(), [(1.0, 1.0), (2.0, 2.0), (3.0, 1.0)]);
-        let mut plain = Samples::default();
-        plain.push(9.0, 1.0);
-        plain.merge(samples);
-        assert_eq!(plain.weights, [1.0, 1.0, 2.0, 1.0]);
-        assert_eq!(plain.count(), 5.0);
+    fn a_million_of_them_is_small() {
+        assert_eq!(size_of::<Aggregate>(), 24);
     }
 
     #[test]
@@ -317,8 +270,8 @@ mod tests {
         let mut one = Aggregate::new(kind);
         let mut shards: Vec<_> = (0..4).map(|_| Aggregate::new(kind)).collect();
         for (turn, (value, shard, sort)) in points.iter().enumerate() {
-            one.absorb(&measure(*value, *sort), turn as u64);
-            shards[*shard].absorb(&measure(*value, *sort), turn as u64);
+            one.absorb(&measure(*value, *sort), turn as u64, usize::MAX);
+            shards[*shard].absorb(&measure(*value, *sort), turn as u64, usize::MAX);
         }
         let mut all = Aggregate::new(kind);
         shards.into_iter().for_each(|shard| all.merge(shard));

@@ -21,6 +21,8 @@ pub struct Config {
     pub expire: Expire,
     /// How many series the windows hold at the most.
     pub max_series: Option<u64>,
+    /// Of how many samples a timer's statistics of one window are exact.
+    pub timer_samples: Option<u32>,
     /// When a payload is full.
     pub batch: Batch,
     /// How many bytes the queue holds in memory.

@@ -16,7 +16,8 @@
 //! them into the name.
 
 use super::Layout;
-use super::aggregate::{Aggregate, Samples};
+use super::aggregate::Aggregate;
+use super::samples::Samples;
 use super::settings::Settings;
 use super::timers::{Percentile, Weighted, classic};
 use protocols::batch::PointWriter;
@@ -57,7 +58,7 @@ impl Rows {
     /// Appends the rows that a window holding this point alone would give.
     pub(super) fn alone(&self, point: &Point<'_>, time: UnixNanos, out: &mut Batch) {
         let mut aggregate = Aggregate::new(point.measure.kind());
-        aggregate.absorb(&point.measure, 0);
+        aggregate.absorb(&point.measure, 0, usize::MAX);
         self.write(point.name, point.tags, &aggregate, time, out);
     }
 
@@ -241,7 +242,7 @@ mod tests {
         let rows = Rows::new(&Settings::new("b", "influxdb", &config));
         let mut aggregate = Aggregate::new(family(layout, measures[0].kind()));
         for measure in measures {
-            aggregate.absorb(measure, 1);
+            aggregate.absorb(measure, 1, usize::MAX);
         }
         let mut out = Batch::new();
         rows.write("k", Tags::EMPTY, &aggregate, UnixNanos(9), &mut out);
@@ -360,7 +361,7 @@ mod tests {
         let rows = Rows::new(&Settings::new("b", "influxdb", &config));
         let mut aggregate = Aggregate::new(family(layout, measures[0].kind()));
         for measure in measures {
-            aggregate.absorb(measure, 1);
+            aggregate.absorb(measure, 1, usize::MAX);
         }
         let mut out = Batch::new();
         rows.write("k", Tags::EMPTY, &aggregate, UnixNanos(9), &mut out);

@@ -176,26 +176,31 @@ impl Shaper {
         self.riders = riders;
     }
 
-    /// Writes as many series as may pass without letting other tasks run.
+    /// Writes as many series of a page as may pass without letting other tasks run.
     fn write_some(&mut self, closed: &mut Closed) -> bool {
+        if !closed.turn_page() {
+            return false;
+        }
         let mut rows = std::mem::take(&mut self.scratch);
-        let mut more = true;
         let mut turn = Turn::begin(self.written);
-        while more && turn.goes_on(self.written) {
+        while turn.goes_on(self.written) {
             rows.clear();
             let (mut kind, mut again) = (Kind::Fields, false);
             let written = closed.write_next(|due| {
                 let Series { name, tags, .. } = due.series;
                 self.rows.write(name, tags, due.aggregate, due.time, &mut rows);
+                turn.spend(due.aggregate.weight());
                 (kind, again) = (due.series.kind, due.again);
                 rows.len()
             });
-            more = written.is_some();
+            if written.is_none() {
+                break;
+            }
             let source = Source { kind, origin: None, via: None };
             rows.iter().for_each(|row| self.shape_as(&row, source, again));
         }
         self.scratch = rows;
-        more
+        true
     }
 
     async fn unpack(&mut self, mut parcel: Parcel) {
@@ -324,6 +329,11 @@ impl Turn {
         Self { points: 0, begun: written }
     }
 
+    /// So many samples had to be sorted.
+    fn spend(&mut self, samples: usize) {
+        self.points += samples / SAMPLES_A_POINT;
+    }
+
     /// Whether there is time for one more.
     fn goes_on(&mut self, written: usize) -> bool {
         self.points += 1;
@@ -340,5 +350,7 @@ const AT_ONCE: Expire = {
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 /// About a millisecond's work.
 const POINTS_AT_ONCE: usize = 512;
+/// How many samples are sorted while a point is written.
+const SAMPLES_A_POINT: usize = 32;
 /// The same for points with much text.
 const BYTES_AT_ONCE: usize = 256 << 10;

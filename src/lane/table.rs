@@ -97,14 +97,6 @@ impl<S> Table<S> {
         (0..self.len()).filter_map(|place| self.at(place))
     }
 
-    /// Shows every series and its state, to be changed, in the order of arrival.
-    pub(super) fn update(&mut self, mut each: impl FnMut(Series<'_>, &mut S)) {
-        for (entry, key) in self.entries.iter_mut().zip(self.keys.iter()) {
-            let Entry { hash, kind, ref mut state } = *entry;
-            each(Series { hash, kind, name: key.name, tags: key.tags }, state);
-        }
-    }
-
     /// Moves every series out, in the order of arrival, and keeps the table's memory.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Series<'_>, S)) {
         for (entry, key) in self.entries.drain(..).zip(self.keys.iter()) {

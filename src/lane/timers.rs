@@ -11,26 +11,39 @@
 //!
 //! [`classic`] is statsd/statsd: rates only enter the count. Its additions are made in the
 //! order in which that server makes them, so that results agree to the last bit.
+//!
+//! Of a series with more samples than are kept, both count a [`Sketch`]'s bins instead: percentiles
+//! and what is made of them are within its error then, everything else stays exact.
 
-use super::aggregate::Samples;
+use super::samples::Samples;
+use super::sketch::{Moments, Sketch};
 
 /// Sorted samples with their weights added up.
 pub(super) struct Weighted {
     samples: Vec<(f64, f64)>,
     reach: Vec<f64>,
     count: f64,
+    /// What is known better than from the samples here, which stand for others.
+    exact: Option<(Moments, (f64, f64))>,
 }
 
 impl Weighted {
     /// Sorts samples and adds their weights up.
     pub(super) fn new(samples: &Samples) -> Self {
-        let mut sorted: Vec<_> = samples.weighted().collect();
-        sorted.sort_by(|(left, _), (right, _)| ascending(left, right));
+        let sketch = samples.sketch();
+        let sorted = match &sketch {
+            Some(sketch) => sketch.ranked().map(|(value, bin)| (value, bin.weight)).collect(),
+            None if samples.weights().is_empty() => {
+                sorted(samples.values()).into_iter().map(|value| (value, 1.0)).collect()
+            }
+            None => by_value(samples.weighted().collect()),
+        };
         let reach = sorted.iter().scan(0.0, |sum, (_, weight)| {
             *sum += weight;
             Some(*sum)
         });
-        Self { reach: reach.collect(), samples: sorted, count: samples.count() }
+        let exact = sketch.as_ref().map(|sketch| (*sketch.weighted(), sketch.bounds()));
+        Self { reach: reach.collect(), samples: sorted, count: samples.count(), exact }
     }
 
     /// The sum of the weights.
@@ -40,6 +53,9 @@ impl Weighted {
 
     /// The smallest and the largest sample; none of an empty window.
     pub(super) fn bounds(&self) -> Option<(f64, f64)> {
+        if let Some((_, bounds)) = self.exact {
+            return Some(bounds);
+        }
         let (lower, _) = self.samples.first()?;
         let (upper, _) = self.samples.last()?;
         Some((*lower, *upper))
@@ -47,6 +63,9 @@ impl Weighted {
 
     /// The weighted sum, in ascending order of the samples.
     pub(super) fn sum(&self) -> f64 {
+        if let Some((moments, _)) = self.exact {
+            return moments.sum;
+        }
         self.samples
             .iter()
             .map(|(value, weight)| value * weight)
@@ -61,6 +80,9 @@ impl Weighted {
 
     /// The weighted deviation of the population.
     pub(super) fn deviation(&self) -> f64 {
+        if let Some((moments, _)) = self.exact {
+            return moments.deviation();
+        }
         let mean = self.mean();
         let squares = self.samples.iter().map(|(value, weight)| {
             let off = value - mean;
@@ -127,84 +149,211 @@ pub(super) fn classic(
 ) {
     write("count", "", samples.count());
     write("count_ps", "", samples.count() / secs);
-    let mut values = samples.values().to_vec();
-    values.sort_by(ascending);
-    let (Some(min), Some(max)) = (values.first().copied(), values.last().copied()) else { return };
-    let sums = running(values.iter().copied());
-    let squares = running(values.iter().map(|value| value * value));
-    let sorted = Sorted { values: &values, sums: &sums, squares: &squares };
-    for percentile in percentiles {
-        sorted.threshold(percentile, write);
+    if let Some(sketch) = samples.sketch() {
+        return Steps::of(&sketch).write(percentiles, write);
     }
-    let mean = last(&sums) / number(values.len());
-    let off = values.iter().fold(0.0, |sum, value| sum + (value - mean) * (value - mean));
-    write("lower", "", min);
-    write("upper", "", max);
-    write("sum", "", last(&sums));
-    write("sum_squares", "", last(&squares));
-    write("mean", "", mean);
-    write("median", "", sorted.middle());
-    write("std", "", (off / number(values.len())).sqrt());
+    let values = sorted(samples.values());
+    if !values.is_empty() {
+        Sorted::of(&values).write(percentiles, write);
+    }
 }
 
-struct Sorted<'a> {
-    values: &'a [f64],
-    sums: &'a [f64],
-    squares: &'a [f64],
-}
+/// Samples in ascending order, or what stands for them.
+trait Ranked {
+    fn len(&self) -> usize;
+    /// The sample of that rank, counted from 0.
+    fn at(&self, rank: usize) -> f64;
+    /// The sum of the first so many samples, and that of their squares.
+    fn sums(&self, first: usize) -> (f64, f64);
+    /// The same of all.
+    fn total(&self) -> (f64, f64);
+    fn deviation(&self) -> f64;
+    fn bounds(&self) -> (f64, f64);
 
-impl Sorted<'_> {
+    fn write(&self, percentiles: &[Percentile], write: &mut dyn FnMut(&str, &str, f64)) {
+        for percentile in percentiles {
+            self.threshold(percentile, write);
+        }
+        let (min, max) = self.bounds();
+        let (sum, squares) = self.total();
+        write("lower", "", min);
+        write("upper", "", max);
+        write("sum", "", sum);
+        write("sum_squares", "", squares);
+        write("mean", "", sum / number(self.len()));
+        write("median", "", self.middle());
+        write("std", "", self.deviation());
+    }
+
     fn threshold(&self, percentile: &Percentile, write: &mut dyn FnMut(&str, &str, f64)) {
         let label = percentile.label.as_str();
         let top = percentile.percent <= 0.0;
         let Some(inside) = self.inside(percentile.percent) else { return };
-        let cut = self.values.len() - inside;
-        let (place, bound) = if top { (cut, "lower_") } else { (inside - 1, "upper_") };
-        let Some(edge) = self.values.get(place) else { return };
+        let cut = self.len() - inside;
+        let (rank, bound) = if top { (cut, "lower_") } else { (inside - 1, "upper_") };
         write("count_", label, number(inside));
-        write(bound, label, *edge);
-        // A lone sample is its own sum, whichever end is asked for.
-        let cut = if top && self.values.len() > 1 { Some(cut) } else { None };
-        let (Some(sum), Some(squares)) =
-            (part(self.sums, inside, cut), part(self.squares, inside, cut))
-        else {
-            return;
-        };
+        write(bound, label, self.at(rank));
+        let Some((sum, squares)) = self.part(inside, top) else { return };
         write("mean_", label, sum / number(inside));
         write("sum_", label, sum);
         write("sum_squares_", label, squares);
     }
 
+    /// The sums of the smallest `inside` samples, or of the largest.
+    fn part(&self, inside: usize, top: bool) -> Option<(f64, f64)> {
+        // A lone sample is its own sum, whichever end is asked for.
+        if !top || self.len() == 1 {
+            return Some(self.sums(inside));
+        }
+        let cut = self.len() - inside;
+        let ((all, all_squares), (sum, squares)) = (self.sums(self.len()), self.sums(cut));
+        (cut > 0).then_some((all - sum, all_squares - squares))
+    }
+
     /// How many samples a percentile covers; none if it rounds to zero.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Between 0 and the length.
     fn inside(&self, percent: f64) -> Option<usize> {
-        if self.values.len() == 1 {
+        if self.len() == 1 {
             return Some(1);
         }
-        let inside = (percent.abs() / 100.0 * number(self.values.len())).round() as usize;
-        (inside > 0 && inside <= self.values.len()).then_some(inside)
+        let inside = (percent.abs() / 100.0 * number(self.len())).round() as usize;
+        (inside > 0 && inside <= self.len()).then_some(inside)
     }
 
     fn middle(&self) -> f64 {
-        let middle = self.values.len() / 2;
-        let at = |index: usize| self.values.get(index).copied().unwrap_or(0.0);
-        if self.values.len() % 2 == 1 {
-            at(middle)
+        let middle = self.len() / 2;
+        if self.len() % 2 == 1 {
+            self.at(middle)
         } else {
             // Not `midpoint`: statsd/statsd adds first, and may overflow where it would not.
             #[allow(clippy::manual_midpoint)]
-            let mean = (at(middle.wrapping_sub(1)) + at(middle)) / 2.0;
+            let mean = (self.at(middle.wrapping_sub(1)) + self.at(middle)) / 2.0;
             mean
         }
     }
 }
 
-/// The sum of the first `inside` samples, or of those from `cut` on.
-fn part(sums: &[f64], inside: usize, cut: Option<usize>) -> Option<f64> {
-    match cut {
-        None => sums.get(inside - 1).copied(),
-        Some(cut) => Some(last(sums) - sums.get(cut.checked_sub(1)?)?),
+/// All samples.
+struct Sorted<'a> {
+    values: &'a [f64],
+    sums: Vec<f64>,
+    squares: Vec<f64>,
+}
+
+impl<'a> Sorted<'a> {
+    fn of(values: &'a [f64]) -> Self {
+        let sums = running(values.iter().copied());
+        let squares = running(values.iter().map(|value| value * value));
+        Self { values, sums, squares }
     }
+}
+
+impl Ranked for Sorted<'_> {
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    fn at(&self, rank: usize) -> f64 {
+        self.values.get(rank).copied().unwrap_or(0.0)
+    }
+
+    fn sums(&self, first: usize) -> (f64, f64) {
+        let upto = |sums: &[f64]| sums.get(first.wrapping_sub(1)).copied().unwrap_or(0.0);
+        (upto(&self.sums), upto(&self.squares))
+    }
+
+    fn total(&self) -> (f64, f64) {
+        self.sums(self.len())
+    }
+
+    fn deviation(&self) -> f64 {
+        let mean = self.total().0 / number(self.len());
+        let off = self.values.iter().fold(0.0, |sum, value| sum + (value - mean) * (value - mean));
+        (off / number(self.values.len())).sqrt()
+    }
+
+    fn bounds(&self) -> (f64, f64) {
+        (self.at(0), self.at(self.len().wrapping_sub(1)))
+    }
+}
+
+/// More samples than are kept: steps of equal ones.
+struct Steps {
+    steps: Vec<Step>,
+    moments: Moments,
+    bounds: (f64, f64),
+}
+
+/// A value, and what samples up to the last of that value add up to.
+struct Step {
+    value: f64,
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Steps {
+    fn of(sketch: &Sketch) -> Self {
+        let steps = sketch.ranked().scan((0.0, 0.0, 0.0), |(count, sum, squares), (value, bin)| {
+            *count += bin.samples;
+            *sum += value * bin.samples;
+            *squares += value * value * bin.samples;
+            Some(Step { value, count: *count, sum: *sum, squares: *squares })
+        });
+        Self { steps: steps.collect(), moments: *sketch.plain(), bounds: sketch.bounds() }
+    }
+}
+
+impl Ranked for Steps {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A count of samples.
+    fn len(&self) -> usize {
+        self.moments.count as usize
+    }
+
+    fn at(&self, rank: usize) -> f64 {
+        let step = self.steps.partition_point(|step| step.count <= number(rank));
+        self.steps.get(step).or(self.steps.last()).map_or(0.0, |step| step.value)
+    }
+
+    fn sums(&self, first: usize) -> (f64, f64) {
+        let first = number(first);
+        let full = self.steps.partition_point(|step| step.count <= first);
+        let before = self.steps.get(full.wrapping_sub(1));
+        let (count, sum, squares) =
+            before.map_or((0.0, 0.0, 0.0), |step| (step.count, step.sum, step.squares));
+        let value = self.steps.get(full).map_or(0.0, |step| step.value);
+        let rest = first - count;
+        (sum + value * rest, squares + value * value * rest)
+    }
+
+    fn total(&self) -> (f64, f64) {
+        (self.moments.sum, self.moments.squares)
+    }
+
+    fn deviation(&self) -> f64 {
+        self.moments.deviation()
+    }
+
+    fn bounds(&self) -> (f64, f64) {
+        self.bounds
+    }
+}
+
+/// In ascending order; equal ones cannot be told apart, but for the two zeros, which stay as they came.
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    if values.iter().any(|value| *value == 0.0 && value.is_sign_negative()) {
+        values.sort_by(ascending);
+    } else {
+        values.sort_unstable_by(f64::total_cmp);
+    }
+    values
+}
+
+/// In ascending order, equal ones as they came: their weights are to be added up in that order.
+fn by_value(mut samples: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    samples.sort_by(|(left, _), (right, _)| ascending(left, right));
+    samples
 }
 
 fn running(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -214,10 +363,6 @@ fn running(values: impl Iterator<Item = f64>) -> Vec<f64> {
         Some(next)
     });
     sums.collect()
-}
-
-fn last(sums: &[f64]) -> f64 {
-    sums.last().copied().unwrap_or(0.0)
 }
 
 fn ascending(left: &f64, right: &f64) -> std::cmp::Ordering {
@@ -240,9 +385,16 @@ mod tests {
     fn samples(all: &[(f64, f64)]) -> Samples {
         let mut aggregate = Aggregate::new(Kind::Timer);
         for (ms, rate) in all {
-            aggregate.absorb(&Measure::Timing { ms: *ms, rate: *rate }, 0);
+            aggregate.absorb(&Measure::Timing { ms: *ms, rate: *rate }, 0, usize::MAX);
         }
         let Aggregate::Samples(samples) = aggregate else { panic!("{aggregate:?}") };
+        samples
+    }
+
+    /// The same, of which only so many are kept.
+    fn sketched(all: &[(f64, f64)], exact: usize) -> Samples {
+        let mut samples = Samples::default();
+        all.iter().for_each(|(ms, rate)| _ = samples.push(*ms, *rate, exact));
         samples
     }
 
@@ -323,6 +475,37 @@ mod tests {
             }
         }
 
+        /// With more samples than are kept, ranks are off by no more than a sketch may be, and
+        /// the rest is what it would have been but for the order of additions.
+        #[test]
+        fn what_is_sketched_says_nearly_the_same(
+            all in prop::collection::vec((1.0..1e4, 1u32..5), 2..100),
+            exact in 0usize..50,
+        ) {
+            let all: Vec<_> = all.iter().map(|(ms, many)| (*ms, 1.0 / f64::from(*many))).collect();
+            let exact = exact.min(all.len() - 1);
+            let near = |ours: f64, theirs: f64, error: f64| {
+                (ours - theirs).abs() <= theirs.abs() * (error + 1e-9) + 1e-6
+            };
+            let (kept, sketch) = (samples(&all), sketched(&all, exact));
+            prop_assert!(sketch.are_sketched() && sketch.values().len() == exact);
+            let (kept, sketch) = (Weighted::new(&kept), Weighted::new(&sketch));
+            prop_assert_eq!((sketch.bounds(), sketch.count()), (kept.bounds(), kept.count()));
+            prop_assert!(near(sketch.sum(), kept.sum(), 0.0));
+            prop_assert!(near(sketch.deviation(), kept.deviation(), 1e-6));
+            for percent in [0.0, 10.0, 50.0, 90.0, 99.9, 100.0] {
+                prop_assert!(near(sketch.percentile(percent), kept.percentile(percent), 0.005));
+            }
+            prop_assert!(near(sketch.median(), kept.median(), 0.005));
+            let kept = statistics(&all, 10.0, &[50.0, 90.0, -10.0, 100.0]);
+            let sketch = statistics_of(&sketched(&all, exact), 10.0, &[50.0, 90.0, -10.0, 100.0]);
+            prop_assert_eq!(sketch.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>());
+            for (stat, value) in kept {
+                // Squares are off by twice as much.
+                prop_assert!(near(sketch[&stat], value, 0.0101), "{} {} {}", stat, sketch[&stat], value);
+            }
+        }
+
         /// Without rates the two schools agree, to the last bit.
         #[test]
         fn without_rates_the_schools_agree(values in prop::collection::vec(-1e3..1e3, 1..50)) {
@@ -338,9 +521,13 @@ mod tests {
     }
 
     fn statistics(all: &[(f64, f64)], secs: f64, percentiles: &[f64]) -> BTreeMap<String, f64> {
+        statistics_of(&samples(all), secs, percentiles)
+    }
+
+    fn statistics_of(all: &Samples, secs: f64, percentiles: &[f64]) -> BTreeMap<String, f64> {
         let percentiles: Vec<_> = percentiles.iter().copied().map(Percentile::new).collect();
         let mut found = BTreeMap::new();
-        classic(&samples(all), secs, &percentiles, &mut |stat, label, value| {
+        classic(all, secs, &percentiles, &mut |stat, label, value| {
             found.insert(format!("{stat}{label}"), value);
         });
         found

@@ -1,87 +1,87 @@
 //! The open windows of one backend: a shard for each receiving worker, and what outlives them.
 //!
 //! Points are taken in where they are received, under the mutex of the worker's own shard,
-//! which nobody else wants but the shaper at the window's edge. The shaper swaps each shard
-//! for an empty one, merges what it took, and turns it into rows at its leisure.
+//! which nobody else wants but the shaper at the window's edge. A shard holds no more than what it
+//! has seen of each series, by the series' place in the [`directory`], which all share; whoever knows
+//! a place already touches nothing else. At the edge the shaper takes each shard's states away,
+//! which costs the same however many there are, and turns them into rows at its leisure
+//! ([`closed`]). No lock is held for longer than a page of [`pages::PAGE`] series takes.
 //!
 //! A lane that ends writes the open window [in part](Windows::part) and remembers it; what is
 //! [remembered](Windows::remembered) outlives the process, and is [taken up](Windows::take_up) by
 //! the next.
 //!
-//! Limits: `max_series` places (see [`roster`]), [`BYTES_MAX`] for the open window's
-//! names, tags, samples, set members and gauge shifts, and as much for the names and tags of
-//! what outlives it (beyond that, no new series gets a place); beside these a series costs
-//! about 150 bytes. Closing a window of a million series costs its thread some tenths
-//! of a second; receiving goes on meanwhile.
+//! Locks are taken in this order, if at all: keeper, walk, shard, directory, spare pages.
+//!
+//! Limits: `max_series` places (see [`directory`]), [`BYTES_MAX`] for the names and tags of all
+//! series (beyond that, no new one gets a place), and as much for the open window's samples, set
+//! members and gauge shifts. Beside these a series costs about a hundred bytes, its states in the
+//! open window and in the one that is being written among them.
 
 mod carried;
 mod closed;
+mod directory;
 mod edges;
 mod idle;
-mod roster;
+mod pages;
+mod shard;
 mod snapshot;
+mod twins;
 
 pub(super) use closed::Closed;
+pub(super) use directory::Place;
 pub use edges::window_end;
+pub(super) use shard::Shard;
 pub(super) use snapshot::{Error, Order, Remembered, Snapshot};
 
-use super::aggregate::Aggregate;
 use super::riders::Riders;
-use super::table::{Series, Table};
+use super::table::Series;
 use super::{Expire, Layout};
 use crate::books::BackendBook;
 use carried::Carried;
+use closed::{Earlier, Terms, Walk};
+use directory::Directory;
 use edges::Edges;
-use idle::Idle;
+use idle::Idles;
+use pages::{Page, blank};
 use protocols::{Measure, UnixNanos};
-use roster::Roster;
-use snapshot::{Memory, Parts};
+use shard::State;
+use snapshot::{Entries, Memory};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use std::time::Duration;
 
 /// What the windows of one backend hold; belongs to the backend's name.
 #[derive(Debug)]
 pub(super) struct Windows {
     shards: Vec<Mutex<Shard>>,
-    roster: Mutex<Roster>,
+    directory: RwLock<Directory>,
+    /// What the open windows' samples, members and gauge shifts take.
     bytes: AtomicUsize,
-    /// Names and tags of what outlives the windows.
-    kept: AtomicUsize,
+    /// Of how many samples of a series in a window the values are kept.
+    exact: AtomicUsize,
     turns: AtomicU64,
     keeper: Mutex<Keeper>,
+    /// Pages to be used again.
+    spare: Mutex<Vec<Page<State>>>,
+    /// How many closed windows are not written yet.
+    closings: AtomicUsize,
+    names_max: usize,
     book: Arc<BackendBook>,
-}
-
-/// One worker's part of the open window.
-#[derive(Debug, Default)]
-pub(super) struct Shard {
-    table: Table<Tally>,
-    bytes: usize,
-    /// Who rides with the points in it.
-    pub(super) riders: Riders,
-    /// A name that had to be made fit; here so that its memory is kept.
-    pub(super) scratch: String,
-}
-
-/// What the open window holds of one series.
-#[derive(Debug)]
-pub(super) struct Tally {
-    points: u64,
-    pub(super) aggregate: Aggregate,
-    /// By how many nanoseconds its rows are later than the window's stamp.
-    pub(super) shift: u8,
-    /// Whether its rows take the place of earlier ones.
-    pub(super) again: bool,
 }
 
 /// What outlives a window.
 #[derive(Debug, Default)]
 struct Keeper {
-    idle: Table<Idle>,
+    idle: Idles,
     edges: Edges,
     carried: Carried,
-    spare: Vec<Table<Tally>>,
+    /// The number of the open window.
+    window: u32,
+    /// The window that was closed last.
+    latest: Weak<Mutex<Walk>>,
 }
 
 /// What became of a point that came to a window.
@@ -95,28 +95,19 @@ pub(super) enum Taken {
     NoRoom,
 }
 
-impl Tally {
-    const fn new(aggregate: Aggregate) -> Self {
-        Self { points: 0, aggregate, shift: 0, again: false }
-    }
-
-    /// Goes on from what was written earlier.
-    pub(super) fn follow(&mut self, earlier: Aggregate) {
-        self.aggregate.precede(earlier);
-        self.again = true;
-    }
-}
-
 impl Windows {
     /// Empty windows for so many shards.
     pub(super) fn new(shards: usize, book: Arc<BackendBook>) -> Self {
         Self {
             shards: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
-            roster: Mutex::default(),
+            directory: RwLock::default(),
             bytes: AtomicUsize::new(0),
-            kept: AtomicUsize::new(0),
+            exact: AtomicUsize::new(usize::MAX),
             turns: AtomicU64::new(1),
             keeper: Mutex::default(),
+            spare: Mutex::default(),
+            closings: AtomicUsize::new(0),
+            names_max: BYTES_MAX,
             book,
         }
     }
@@ -140,47 +131,80 @@ impl Windows {
         turn: u64,
         places: u64,
     ) -> Taken {
-        if grows(measure) && self.bytes.load(Relaxed) >= BYTES_MAX {
+        if self.is_full(measure) {
             return Taken::NoRoom;
         }
         let place = self.place(shard, series, places);
-        let Some(tally) = place.and_then(|place| shard.table.state(place)) else {
-            return Taken::NoPlace;
-        };
-        tally.points += 1;
-        let bytes = tally.aggregate.absorb(measure, turn);
-        if bytes > 0 {
-            self.grow(shard, bytes);
-        }
-        Taken::In
+        let taken = place.and_then(|place| self.absorb(shard, place, measure, turn));
+        taken.unwrap_or(Taken::NoPlace)
     }
 
-    /// Where a series stands in a shard, if it does or may.
-    fn place(&self, shard: &mut Shard, series: &Series<'_>, places: u64) -> Option<usize> {
-        if let Some(place) = shard.table.place(series) {
+    /// Where a series stands, if it does or may. It stands there at least until the end of the
+    /// shard's open window.
+    pub(super) fn place(
+        &self,
+        shard: &mut Shard,
+        series: &Series<'_>,
+        places: u64,
+    ) -> Option<Place> {
+        let found = read(&self.directory).find(series, shard.window);
+        found.or_else(|| self.admit(series, places, shard.window))
+    }
+
+    /// Takes a point of the series at a place into a shard. `None` says that the series has left the
+    /// place since it was asked for.
+    pub(super) fn absorb(
+        &self,
+        shard: &mut Shard,
+        place: Place,
+        measure: &Measure<'_>,
+        turn: u64,
+    ) -> Option<Taken> {
+        if self.is_full(measure) {
+            return Some(Taken::NoRoom);
+        }
+        let state = match shard.known(place) {
+            Some(state) => state,
+            None => self.begin(shard, place)?,
+        };
+        if state.points == u32::MAX {
+            self.folded(std::mem::take(&mut state.points), 0);
+        }
+        let bytes = state.take(measure, turn, self.exact.load(Relaxed));
+        if bytes > 0 {
+            shard.bytes += bytes;
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
+        Some(Taken::In)
+    }
+
+    /// A series comes to a shard for the first time in this window.
+    fn begin<'a>(&self, shard: &'a mut Shard, place: Place) -> Option<&'a mut State> {
+        let series = read(&self.directory).see(place, shard.window)?;
+        shard.begin(place.at, series, || self.blank())
+    }
+
+    fn admit(&self, series: &Series<'_>, places: u64, window: u32) -> Option<Place> {
+        let mut directory = write(&self.directory);
+        // Another worker may have been quicker.
+        if let Some(place) = directory.find(series, window) {
             return Some(place);
         }
-        if self.bytes.load(Relaxed) >= BYTES_MAX || !self.admit(series.hash, places) {
+        if directory.len() >= places || directory.bytes() >= self.names_max {
             return None;
         }
-        let (place, bytes) = (shard.table.len(), shard.table.key_bytes());
-        shard.table.insert(series, Tally::new(Aggregate::new(series.kind)))?;
-        self.grow(shard, shard.table.key_bytes() - bytes);
-        Some(place)
+        let place = directory.insert(series, window);
+        self.book.series.set(directory.len());
+        place
     }
 
-    fn grow(&self, shard: &mut Shard, bytes: usize) {
-        shard.bytes += bytes;
-        self.bytes.fetch_add(bytes, Relaxed);
+    fn is_full(&self, measure: &Measure<'_>) -> bool {
+        grows(measure) && self.bytes.load(Relaxed) >= BYTES_MAX
     }
 
-    fn admit(&self, series: u64, places: u64) -> bool {
-        // What is kept has its place; when its names fill the memory, nothing new gets one.
-        let places = if self.kept.load(Relaxed) < BYTES_MAX { places } else { 0 };
-        let mut roster = lock(&self.roster);
-        let admitted = roster.admit(series, places);
-        self.book.series.set(roster.len());
-        admitted
+    /// Keeps so many of a series' samples in a window as they came.
+    pub(super) fn keep_exact(&self, samples: usize) {
+        self.exact.store(samples, Relaxed);
     }
 
     /// Starts, or goes on under other settings.
@@ -197,12 +221,13 @@ impl Windows {
     pub(super) fn close(self: &Arc<Self>, now: UnixNanos, expire: &Expire) -> Option<Closed> {
         let mut keeper = lock(&self.keeper);
         let stamp = keeper.edges.close(now)?;
-        let (mut table, riders) = self.swap(&mut keeper);
-        let carried = self.reunite(&mut keeper, &mut table, stamp);
-        self.outlive(&mut keeper, &mut table, stamp, expire);
-        self.repeat(&mut keeper, &mut table, stamp, expire);
-        carried.inspect(|carried| carried.spread(&mut table));
-        Some(self.closed(table, riders, stamp))
+        self.settle_latest(&mut keeper);
+        let carried = self.reunite(&mut keeper, stamp);
+        let spread = carried.as_ref().map(Carried::spread);
+        let earlier = carried.map_or(Earlier::Nothing, |carried| Earlier::Here(Box::new(carried)));
+        let (window, expire) = (keeper.window, *expire);
+        let terms = Terms { window, stamp, expire, repeats: true, earlier, spread };
+        Some(self.shut(&mut keeper, terms))
     }
 
     /// What was seen so far of the window that will be closed by a later lane, with the stamp of
@@ -218,33 +243,68 @@ impl Windows {
             return None;
         }
         let stamp = keeper.edges.part();
-        let (mut table, riders) = self.swap(&mut keeper);
+        self.settle_latest(&mut keeper);
         if keeper.carried.stamp != stamp {
             self.carry(&mut keeper, Carried::new(stamp, layout));
         }
-        keeper.carried.unite(&mut table);
-        keeper.carried.spread(&mut table);
-        self.outlive(&mut keeper, &mut table, stamp, expire);
-        Some(self.closed(table, riders, stamp))
+        let spread = Some(keeper.carried.spread());
+        let (window, expire, earlier) = (keeper.window, *expire, Earlier::Kept);
+        let terms = Terms { window, stamp, expire, repeats: false, earlier, spread };
+        Some(self.shut(&mut keeper, terms))
     }
 
     /// The window that ends because its lane does: what was seen in it, nothing idle.
     pub(super) fn end(self: &Arc<Self>, now: UnixNanos, expire: &Expire) -> Closed {
         let mut keeper = lock(&self.keeper);
         let stamp = keeper.edges.end(now);
-        let (mut table, riders) = self.swap(&mut keeper);
-        self.outlive(&mut keeper, &mut table, stamp, expire);
-        self.book.series.set(lock(&self.roster).len());
-        self.closed(table, riders, stamp)
+        self.settle_latest(&mut keeper);
+        let (window, expire, earlier) = (keeper.window, *expire, Earlier::Nothing);
+        let terms = Terms { window, stamp, expire, repeats: false, earlier, spread: None };
+        self.shut(&mut keeper, terms)
     }
 
     /// What a later process needs to know, in bytes: what outlives the windows, and what was
     /// written of the open one.
     pub(super) fn remembered(&self, part: Option<&Closed>, layout: Layout) -> Option<Vec<u8>> {
+        let (mut idle, mut parts) = (Entries::default(), Entries::default());
+        let mut twins = Vec::new();
+        for page in 0..read(&self.directory).pages() {
+            self.remember_idle(pages::places_of(page), &mut idle, Some(&mut twins));
+        }
+        // In the order in which they came, as they are written.
+        twins.sort_unstable();
+        self.remember_idle(twins.iter().map(|(_, at)| *at), &mut idle, None);
+        if let Some(part) = part {
+            part.content(|series, aggregate, shift| parts.add(series, (aggregate, shift)));
+        }
         let keeper = lock(&self.keeper);
-        let Keeper { idle, edges, carried, .. } = &*keeper;
-        let parts = Parts { seen: part.map(|part| &part.table), carried };
-        Memory { layout, edges, idle, parts }.to_bytes()
+        // In the order of the fields of `Part`.
+        let rest = keeper.carried.rest();
+        rest.for_each(|(series, aggregate, shift)| parts.add(&series, (aggregate, shift)));
+        let edges = keeper.edges;
+        drop(keeper);
+        Memory { layout, edges: &edges, idle, parts }.into_bytes()
+    }
+
+    /// Remembers what is idle at these places, but for twins, if there is a list for them.
+    fn remember_idle(
+        &self,
+        places: impl Iterator<Item = u32>,
+        entries: &mut Entries,
+        mut twins: Option<&mut Vec<(u32, u32)>>,
+    ) {
+        let keeper = lock(&self.keeper);
+        let directory = read(&self.directory);
+        for at in places {
+            let Some(idle) = keeper.idle.get(at) else { continue };
+            let Some((standing, (series, _))) = directory.standing(at).zip(directory.at(at)) else {
+                continue;
+            };
+            match twins.as_deref_mut().filter(|_| standing.twin) {
+                Some(twins) => twins.push((standing.born, at)),
+                None => entries.add(&series, idle),
+            }
+        }
     }
 
     /// Whether there is anything to remember between two windows.
@@ -262,24 +322,22 @@ impl Windows {
         places: u64,
     ) {
         let mut keeper = lock(&self.keeper);
-        let mut roster = lock(&self.roster);
-        let mut known = Table::default();
+        let window = keeper.window;
         memory.idle.drain(|series, idle| {
-            if roster.admit(series.hash, places) {
-                roster.keep(series.hash);
-                known.insert(&series, idle);
+            if let Some(place) = self.admit(&series, places, window) {
+                keeper.idle.keep(place.at, idle);
             }
         });
-        keeper.idle = known;
         let open = keeper.edges.resume(memory.edges, now).filter(|_| layout == memory.layout);
         let mut carried = Carried::new(open.unwrap_or_default(), layout);
         if open.is_some() {
-            memory.parts.drain(|series, part| carried.insert(&series, part));
+            memory.parts.drain(|series, part| {
+                let _ = self.admit(&series, places, window);
+                carried.insert(&series, part);
+            });
         }
-        carried.content(None).for_each(|(series, ..)| _ = roster.admit(series.hash, places));
         self.carry(&mut keeper, carried);
-        self.kept.store(keeper.idle.key_bytes(), Relaxed);
-        self.book.series.set(roster.len());
+        self.book.series.set(read(&self.directory).len());
     }
 
     /// Gives no row the stamp of the open window's end.
@@ -289,20 +347,12 @@ impl Windows {
 
     /// Puts what was written of a window in front of the rest. What belongs to a later edge (the
     /// clock was set back, or windows are shorter now) waits for that.
-    fn reunite(
-        &self,
-        keeper: &mut Keeper,
-        table: &mut Table<Tally>,
-        stamp: UnixNanos,
-    ) -> Option<Carried> {
+    fn reunite(&self, keeper: &mut Keeper, stamp: UnixNanos) -> Option<Carried> {
         if keeper.carried.is_empty() || keeper.carried.stamp > stamp {
             return None;
         }
-        let mut carried = self.carry(keeper, Carried::default());
-        (carried.stamp == stamp).then(|| {
-            carried.unite(table);
-            carried
-        })
+        let carried = self.carry(keeper, Carried::default());
+        (carried.stamp == stamp).then_some(carried)
     }
 
     /// Replaces what is carried.
@@ -312,54 +362,64 @@ impl Windows {
         std::mem::replace(&mut keeper.carried, carried)
     }
 
-    /// Takes a closed window's memory back.
-    fn recycle(&self, mut table: Table<Tally>) {
-        table.clear();
-        let mut keeper = lock(&self.keeper);
-        if keeper.spare.len() < self.shards.len() {
-            keeper.spare.push(table);
+    /// Windows are settled one after the other.
+    fn settle_latest(&self, keeper: &mut Keeper) {
+        if let Some(walk) = keeper.latest.upgrade() {
+            lock(&walk).settle_all(keeper, self);
         }
     }
 
-    fn closed(self: &Arc<Self>, table: Table<Tally>, riders: Riders, stamp: UnixNanos) -> Closed {
-        Closed { table, riders, stamp, done: 0, windows: Arc::clone(self) }
-    }
-
-    /// Takes what the shards hold, merged.
-    fn swap(&self, keeper: &mut Keeper) -> (Table<Tally>, Riders) {
-        let freed = lock(&self.roster).turn();
-        drop(freed);
-        let (mut merged, mut riders) = (Table::default(), Riders::default());
+    /// Takes what the shards hold.
+    fn shut(self: &Arc<Self>, keeper: &mut Keeper, terms: Terms) -> Closed {
+        let (mut seen, mut riders) = (Vec::new(), Riders::default());
         for shard in &self.shards {
-            let spare = keeper.spare.pop().unwrap_or_default();
-            let (mut taken, riding) = self.exchange(shard, spare);
+            let (taken, riding, bytes) = lock(shard).turn();
+            self.bytes.fetch_sub(bytes, Relaxed);
             riders.join(&riding);
-            if merged.is_empty() {
-                std::mem::swap(&mut merged, &mut taken);
+            seen.push(taken);
+        }
+        keeper.window = keeper.window.wrapping_add(1);
+        let pages = read(&self.directory).pages();
+        let walk = Arc::new(Mutex::new(Walk::new(seen, pages, terms)));
+        keeper.latest = Arc::downgrade(&walk);
+        Closed::new(self, walk, riders)
+    }
+
+    /// So many points became so many rows.
+    fn folded(&self, points: u32, rows: usize) {
+        self.book.windows.sub(points.into());
+        self.book.folded_points.add(points.into());
+        self.book.folded_rows.add(rows as u64);
+    }
+
+    /// Takes the places of series away that were last seen before a window.
+    fn free(&self, gone: &[u32], window: u32) {
+        let mut directory = write(&self.directory);
+        for at in gone {
+            if directory.is_gone(*at, window) {
+                directory.free(*at);
             }
-            taken.drain(|series, tally| unite(&mut merged, &series, tally));
-            keeper.spare.push(taken);
         }
-        (merged, riders)
+        self.book.series.set(directory.len());
     }
 
-    fn exchange(&self, shard: &Mutex<Shard>, empty: Table<Tally>) -> (Table<Tally>, Riders) {
-        let mut shard = lock(shard);
-        self.bytes.fetch_sub(std::mem::take(&mut shard.bytes), Relaxed);
-        let riders = std::mem::take(&mut shard.riders);
-        (std::mem::replace(&mut shard.table, empty), riders)
+    fn blank(&self) -> Page<State> {
+        lock(&self.spare).pop().unwrap_or_else(blank)
     }
-}
 
-fn unite(merged: &mut Table<Tally>, series: &Series<'_>, tally: Tally) {
-    match merged.find(series) {
-        Some(first) => {
-            first.points += tally.points;
-            first.aggregate.merge(tally.aggregate);
-        }
-        None => {
-            merged.insert(series, tally);
-        }
+    /// Takes a page's memory back.
+    fn recycle(&self, mut page: Page<State>) {
+        page.iter_mut().for_each(|state| *state = State::default());
+        lock(&self.spare).push(page);
+    }
+
+    /// Gives memory back that nobody is going to need.
+    fn tidy(&self) {
+        let mut directory = write(&self.directory);
+        directory.trim();
+        let pages = directory.pages();
+        drop(directory);
+        lock(&self.spare).truncate(pages);
     }
 }
 
@@ -371,26 +431,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names, samples, members and gauge shifts of one backend's open window: about 30 million
-/// samples, or a million series with names and tags of 150 bytes and ten samples each.
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Samples, members and gauge shifts of one backend's open window, about 30 million samples; and
+/// the names of its series, say a million of 150 bytes with their tags.
 const BYTES_MAX: usize = 256 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lane::ExpireAfter;
+    use crate::lane::series::{of_kind, series_hash};
     use crate::units::Span;
+    use closed::Due;
     use protocols::{Kind, Tags};
 
     const SECOND: i64 = 1_000_000_000;
 
     #[test]
-    fn when_kept_names_fill_the_memory_only_known_series_have_places() {
-        let windows = Arc::new(Windows::new(1, Arc::default()));
+    fn when_names_fill_the_memory_only_known_series_have_places() {
+        let mut windows = Windows::new(1, Arc::default());
+        windows.names_max = 4;
+        let windows = Arc::new(windows);
         windows.align(UnixNanos(0), SECOND);
         let take = |name| {
-            let series = Series { hash: 7, kind: Kind::Gauge, name, tags: Tags::EMPTY };
-            let series = Series { hash: series.hash + name.len() as u64, ..series };
+            let hash = of_kind(series_hash(name, Tags::EMPTY), Kind::Gauge);
+            let series = Series { hash, kind: Kind::Gauge, name, tags: Tags::EMPTY };
             let mut shard = windows.shard(0).unwrap();
             windows.take(&mut shard, &series, &Measure::Gauge(1.0), 1, 100)
         };
@@ -401,13 +473,41 @@ mod tests {
 
         assert_eq!(take("kept"), Taken::In);
         close(1, &keeping);
-        assert!(windows.kept.load(Relaxed) >= "kept".len());
-        windows.kept.store(BYTES_MAX, Relaxed);
-        assert_eq!([take("kept"), take("stranger")], [Taken::In, Taken::NoPlace]);
         close(2, &keeping);
-        assert_eq!(take("stranger"), Taken::In, "the names are counted anew at each edge");
+        assert_eq!([take("kept"), take("stranger")], [Taken::In, Taken::NoPlace]);
         close(3, &forgetting);
-        close(9, &forgetting);
-        assert_eq!(windows.kept.load(Relaxed), 0);
+        close(4, &forgetting);
+        assert_eq!(take("stranger"), Taken::In, "the names of whom nobody knows take nothing");
+    }
+
+    #[test]
+    fn a_place_is_good_for_as_long_as_its_series_has_it() {
+        let windows = Arc::new(Windows::new(2, Arc::default()));
+        windows.align(UnixNanos(0), SECOND);
+        let hash = of_kind(series_hash("c", Tags::EMPTY), Kind::Counter);
+        let series = Series { hash, kind: Kind::Counter, name: "c", tags: Tags::EMPTY };
+        let one = Measure::Count { delta: 1.0, rate: 1.0 };
+        let place = windows.place(&mut windows.shard(0).unwrap(), &series, 1).unwrap();
+        let absorb = |worker| windows.absorb(&mut windows.shard(worker).unwrap(), place, &one, 1);
+        let close = |second| {
+            let mut closed = windows.close(UnixNanos(second * SECOND), &Expire::default()).unwrap();
+            let mut sums = Vec::new();
+            while closed.turn_page() {
+                let mut note = |due: &Due<'_>| {
+                    sums.push(format!("{:?}", due.aggregate));
+                    1
+                };
+                while closed.write_next(&mut note).is_some() {}
+            }
+            sums
+        };
+        assert_eq!([absorb(0), absorb(1), absorb(1)], [Some(Taken::In); 3]);
+        assert_eq!(close(1), ["Counter(3.0)"]);
+        assert_eq!(absorb(1), Some(Taken::In));
+        assert_eq!((close(2), close(3)), (vec!["Counter(1.0)".to_owned()], vec![]));
+        assert_eq!([absorb(0), absorb(1)], [None; 2]);
+        let other = Series { hash: hash + 1, name: "d", ..series };
+        let next = windows.place(&mut windows.shard(0).unwrap(), &other, 1).unwrap();
+        assert_eq!((next.at, absorb(0)), (place.at, None), "nor does it count for another one");
     }
 }

@@ -51,6 +51,7 @@ fn lane(key: &str, lane: &lane::Config, findings: &mut Findings) {
     positive("retry.max", some_time(lane.retry.max));
     positive("retry.suspect_after", some_time(lane.retry.suspect_after));
     positive("max_series", lane.max_series != Some(0));
+    positive("timer_samples", lane.timer_samples != Some(0));
     positive("concurrency", lane.concurrency != Some(0));
     positive("batch.points", lane.batch.points != Some(0));
     positive("batch.bytes", lane.batch.bytes.is_none_or(|size| size.0 > 0));
@@ -127,6 +128,7 @@ fn without_windows(key: &str, section: &Backend, findings: &mut Findings) {
     pointless("layout", lane.layout != Layout::default());
     pointless("expire", lane.expire != Expire::default());
     pointless("max_series", lane.max_series.is_some());
+    pointless("timer_samples", lane.timer_samples.is_some());
 }
 
 fn statsd(key: &str, config: &statsd::Config, findings: &mut Findings) {

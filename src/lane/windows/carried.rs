@@ -8,7 +8,6 @@
 //! One name may be several kinds, whose rows would be one in a database. Around a stop such rows
 //! stand apart by a *shift* of nanoseconds that each keeps for the whole of the window.
 
-use super::Tally;
 use crate::lane::Layout;
 use crate::lane::aggregate::Aggregate;
 use crate::lane::series::of_any_kind;
@@ -25,8 +24,16 @@ pub(super) struct Carried {
     pub(super) stamp: UnixNanos,
     /// The memory that it takes.
     pub(super) bytes: usize,
+    spread: Spread,
+}
+
+/// Sets rows of one name apart that would be one in a database.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spread {
     /// Under which series were told apart.
     layout: Layout,
+    /// By row, the next shift that is free.
+    free: HashMap<u64, u8, foldhash::fast::RandomState>,
 }
 
 /// The content of one series.
@@ -43,7 +50,8 @@ pub(super) struct Part {
 impl Carried {
     /// Nothing yet of the window with this stamp.
     pub(super) fn new(stamp: UnixNanos, layout: Layout) -> Self {
-        Self { stamp, layout, ..Self::default() }
+        let spread = Spread { layout, ..Spread::default() };
+        Self { stamp, spread, ..Self::default() }
     }
 
     /// Whether there is nothing.
@@ -54,36 +62,40 @@ impl Carried {
     /// Adds a series.
     pub(super) fn insert(&mut self, series: &Series<'_>, part: Part) {
         self.bytes += part.aggregate.bytes();
+        self.spread.taken(series, part.shift);
         let bytes = self.parts.key_bytes();
         self.parts.insert(series, part);
         self.bytes += self.parts.key_bytes() - bytes;
     }
 
-    /// Puts what is carried in front of what was seen since.
-    pub(super) fn unite(&mut self, seen: &mut Table<Tally>) {
-        seen.update(|series, tally| {
-            if let Some(part) = self.parts.find(&series).filter(|part| !part.united) {
-                part.united = true;
-                tally.follow(std::mem::replace(&mut part.aggregate, Aggregate::new(series.kind)));
-                tally.shift = part.shift;
-            }
-        });
+    /// Puts what is carried of a series in front of what was seen since, once. Answers by how much
+    /// its rows are later than the stamp.
+    pub(super) fn unite(&mut self, series: &Series<'_>, seen: &mut Aggregate) -> Option<u8> {
+        let part = self.parts.find(series).filter(|part| !part.united)?;
+        part.united = true;
+        seen.precede(std::mem::replace(&mut part.aggregate, Aggregate::new(series.kind)));
+        Some(part.shift)
     }
 
-    /// Sets rows of one name apart that would be one in a database.
-    pub(super) fn spread(&self, seen: &mut Table<Tally>) {
-        let mut free: HashMap<u64, u8, foldhash::fast::RandomState> = HashMap::default();
-        for (series, part) in self.parts.iter() {
-            let next = free.entry(self.row(&series)).or_default();
-            *next = part.shift.saturating_add(1).max(*next);
-        }
-        seen.update(|series, tally| {
-            if !tally.again {
-                let next = free.entry(self.row(&series)).or_default();
-                tally.shift = *next;
-                *next = next.saturating_add(1);
-            }
-        });
+    /// What sets new rows apart from those that are carried.
+    pub(super) fn spread(&self) -> Spread {
+        self.spread.clone()
+    }
+
+    /// What was carried and is not seen since.
+    pub(super) fn rest(&self) -> impl Iterator<Item = (Series<'_>, &Aggregate, u8)> {
+        let rest = self.parts.iter().filter(|(_, part)| !part.united);
+        rest.map(|(series, part)| (series, &part.aggregate, part.shift))
+    }
+}
+
+impl Spread {
+    /// By how much the rows of a series are later than those of its name before.
+    pub(super) fn next(&mut self, series: &Series<'_>) -> u8 {
+        let free = self.free.entry(self.row(series)).or_default();
+        let shift = *free;
+        *free = shift.saturating_add(1);
+        shift
     }
 
     /// What tells rows apart; the layout of statsd names each after its kind.
@@ -94,14 +106,8 @@ impl Carried {
         }
     }
 
-    /// What is to be kept of a window that is written in part: all that was seen, and the rest.
-    pub(super) fn content<'a>(
-        &'a self,
-        seen: Option<&'a Table<Tally>>,
-    ) -> impl Iterator<Item = (Series<'a>, &'a Aggregate, u8)> {
-        let rest = self.parts.iter().filter(|(_, part)| !part.united);
-        let rest = rest.map(|(series, part)| (series, &part.aggregate, part.shift));
-        let seen = seen.into_iter().flat_map(Table::iter);
-        seen.map(|(series, tally)| (series, &tally.aggregate, tally.shift)).chain(rest)
+    fn taken(&mut self, series: &Series<'_>, shift: u8) {
+        let free = self.free.entry(self.row(series)).or_default();
+        *free = shift.saturating_add(1).max(*free);
     }
 }

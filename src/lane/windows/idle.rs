@@ -1,14 +1,21 @@
 //! Series between the windows in which they are seen: gauges run on, and what is idle is repeated
 //! until it expires.
 
-use super::{Keeper, Tally, Windows, lock};
+use super::closed::Terms;
+use super::pages::{Pages, blank};
 use crate::clock::nanos;
-use crate::lane::aggregate::{Aggregate, Trail};
-use crate::lane::table::Table;
+use crate::lane::aggregate::Aggregate;
+use crate::lane::trail::Trail;
 use crate::lane::{Expire, ExpireAfter};
-use protocols::{Kind, UnixNanos};
+use protocols::Kind;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::Ordering::Relaxed;
+
+/// What is kept of series between the windows in which they are seen, by their places.
+#[derive(Debug, Default)]
+pub(super) struct Idles {
+    places: Pages<Option<Idle>>,
+    count: usize,
+}
 
 /// A series between the windows in which it is seen.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -19,63 +26,75 @@ pub(super) struct Idle {
     seen: i64,
 }
 
-impl Windows {
-    /// Lets gauges run on from where they stood, and notes what is to outlive the window.
-    pub(super) fn outlive(
-        &self,
-        keeper: &mut Keeper,
-        table: &mut Table<Tally>,
-        stamp: UnixNanos,
-        expire: &Expire,
-    ) {
-        table.update(|series, tally| {
-            let idle = keeper.idle.find(&series);
-            let base = idle.as_ref().map_or(0.0, |idle| idle.value);
-            let value = settle(&mut tally.aggregate, base);
-            let now = Idle { value, seen: stamp.0 };
-            match idle {
-                Some(idle) => *idle = now,
-                None if outlives(expire, series.kind) => {
-                    keeper.idle.insert(&series, now);
-                    lock(&self.roster).keep(series.hash);
-                }
-                None => {}
-            }
-        });
+impl Idles {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    /// Adds the series that are idle, and forgets those that were so for too long.
-    pub(super) fn repeat(
-        &self,
-        keeper: &mut Keeper,
-        table: &mut Table<Tally>,
-        stamp: UnixNanos,
-        expire: &Expire,
+    /// Whether something is kept of the series at a place.
+    pub(super) fn has(&self, at: u32) -> bool {
+        self.get(at).is_some()
+    }
+
+    /// What is kept of the series at a place.
+    pub(super) fn get(&self, at: u32) -> Option<Idle> {
+        self.places.get(at).copied().flatten()
+    }
+
+    /// Keeps something of the series at a place.
+    pub(super) fn keep(&mut self, at: u32, idle: Idle) {
+        let place = self.places.make(at, blank);
+        if place.and_then(|place| place.replace(idle)).is_none() {
+            self.count += 1;
+        }
+    }
+
+    /// Lets a gauge run on from where it stood, and notes what is to outlive the window.
+    pub(super) fn outlive(
+        &mut self,
+        at: u32,
+        kind: Kind,
+        aggregate: &mut Aggregate,
+        terms: &Terms,
     ) {
-        let expired = |kind, idle: &Idle| match after(expire, kind) {
-            ExpireAfter::Never => false,
-            ExpireAfter::After(span) => stamp.0 - idle.seen > nanos(span.0),
-        };
-        let mut forgotten = 0;
-        for (series, idle) in keeper.idle.iter().filter(|(_, idle)| idle.seen != stamp.0) {
-            if expired(series.kind, idle) {
-                forgotten += 1;
-            } else {
-                table.insert(&series, Tally::new(repeated(series.kind, idle)));
-            }
+        let idle = self.get(at);
+        let value = settle(aggregate, idle.map_or(0.0, |idle| idle.value));
+        if idle.is_some() || outlives(&terms.expire, kind) {
+            self.keep(at, Idle { value, seen: terms.stamp.0 });
         }
-        if forgotten > 0 {
-            let old = std::mem::take(&mut keeper.idle);
-            let (lost, kept): (Vec<_>, Vec<_>) =
-                old.iter().partition(|(series, idle)| expired(series.kind, idle));
-            for (series, idle) in kept {
-                keeper.idle.insert(&series, *idle);
-            }
-            let mut roster = lock(&self.roster);
-            lost.iter().for_each(|(series, _)| roster.let_go(series.hash));
+    }
+
+    /// What an idle series says in a window in which it was not seen. One that was idle for too long
+    /// is forgotten.
+    pub(super) fn repeat(&mut self, at: u32, kind: Kind, terms: &Terms) -> Option<Aggregate> {
+        // Of a window that was written in part it may have been seen in that part.
+        let idle = self.get(at).filter(|idle| terms.repeats && idle.seen != terms.stamp.0)?;
+        if has_expired(kind, idle, terms) {
+            self.forget(at);
+            return None;
         }
-        self.kept.store(keeper.idle.key_bytes(), Relaxed);
-        self.book.series.set(lock(&self.roster).len());
+        Some(repeated(kind, idle))
+    }
+
+    /// Gives a page back in which nothing is kept.
+    pub(super) fn tidy(&mut self, page: usize) {
+        if self.places.page(page).is_some_and(|page| page.iter().all(Option::is_none)) {
+            drop(self.places.take(page));
+        }
+    }
+
+    fn forget(&mut self, at: u32) {
+        if self.places.get_mut(at).and_then(Option::take).is_some() {
+            self.count -= 1;
+        }
+    }
+}
+
+fn has_expired(kind: Kind, idle: Idle, terms: &Terms) -> bool {
+    match after(&terms.expire, kind) {
+        ExpireAfter::Never => false,
+        ExpireAfter::After(span) => terms.stamp.0 - idle.seen > nanos(span.0),
     }
 }
 
@@ -87,7 +106,7 @@ fn settle(aggregate: &mut Aggregate, base: f64) -> f64 {
     value
 }
 
-fn repeated(kind: Kind, idle: &Idle) -> Aggregate {
+fn repeated(kind: Kind, idle: Idle) -> Aggregate {
     match kind {
         Kind::Gauge => Aggregate::Gauge(Trail::at(idle.value)),
         _ => Aggregate::new(kind),

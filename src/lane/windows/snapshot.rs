@@ -9,15 +9,13 @@
 //! at. A file that is damaged, or of another version, is set aside as `<name>.snapshot.damaged`,
 //! the latest such only. Everything to do with the file blocks.
 
-use super::Tally;
-use super::carried::{Carried, Part};
+use super::carried::Part;
 use super::edges::Edges;
 use super::idle::Idle;
 use crate::lane::Layout;
 use crate::lane::series::{of_kind, series_hash};
 use crate::lane::table::{Series, Table};
 use protocols::{Batch, Kind, Measure, Tags};
-use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -25,21 +23,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is remembered of a backend's windows.
-#[derive(Serialize)]
 pub(super) struct Memory<'a> {
     pub(super) layout: Layout,
     pub(super) edges: &'a Edges,
-    #[serde(serialize_with = "write_idle")]
-    pub(super) idle: &'a Table<Idle>,
-    #[serde(serialize_with = "write_parts")]
-    pub(super) parts: Parts<'a>,
+    /// What is idle.
+    pub(super) idle: Entries,
+    /// What was seen of the open window, and what was carried into it.
+    pub(super) parts: Entries,
 }
 
-/// What was seen of the open window, and what was carried into it.
-#[derive(Clone, Copy)]
-pub(super) struct Parts<'a> {
-    pub(super) seen: Option<&'a Table<Tally>>,
-    pub(super) carried: &'a Carried,
+/// Series and their states as the file has them, one after the other: they are gathered a few at a
+/// time, so that nobody has to stand still for all.
+#[derive(Default)]
+pub(super) struct Entries {
+    count: usize,
+    bytes: Vec<u8>,
 }
 
 /// The same, read back.
@@ -78,12 +76,27 @@ pub(in crate::lane) enum Error {
 
 impl Memory<'_> {
     /// The whole file.
-    pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
+    pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
         // Only memory takes it, and there is nothing that the format cannot say.
-        let mut bytes = postcard::to_extend(self, MAGIC.to_vec()).ok()?;
+        let mut bytes = postcard::to_extend(&(self.layout, self.edges), MAGIC.to_vec()).ok()?;
+        for entries in [self.idle, self.parts] {
+            bytes = postcard::to_extend(&entries.count, bytes).ok()?;
+            bytes.extend_from_slice(&entries.bytes);
+        }
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         Some(bytes)
+    }
+}
+
+impl Entries {
+    /// Adds a series.
+    pub(super) fn add(&mut self, series: &Series<'_>, state: impl Serialize) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if let Ok(bytes) = postcard::to_extend(&Entry::new(series, state), bytes) {
+            self.bytes = bytes;
+            self.count += 1;
+        }
     }
 }
 
@@ -125,24 +138,6 @@ impl<'a, S> Entry<'a, S> {
         let tags = series.tags.iter().map(|tag| (tag.key, tag.value)).collect();
         Self { name: series.name, tags, kind: series.kind.name(), state }
     }
-}
-
-fn write_idle<S: Serializer>(idle: &Table<Idle>, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut list = serializer.serialize_seq(Some(idle.len()))?;
-    for (series, idle) in idle.iter() {
-        list.serialize_element(&Entry::new(&series, idle))?;
-    }
-    list.end()
-}
-
-fn write_parts<S: Serializer>(parts: &Parts<'_>, serializer: S) -> Result<S::Ok, S::Error> {
-    let content = || parts.carried.content(parts.seen);
-    let mut list = serializer.serialize_seq(Some(content().count()))?;
-    for (series, aggregate, shift) in content() {
-        // In the order of the fields of `Part`.
-        list.serialize_element(&Entry::new(&series, (aggregate, shift)))?;
-    }
-    list.end()
 }
 
 /// Hashes are this process's own, so series get theirs anew.
@@ -315,7 +310,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 /// Ten million series, each of a few hundred bytes. What is larger is not ours.
 const BYTES_MAX: u64 = 4 << 30;
-/// The last byte is the version, raised when anything in the file changes.
+/// The last byte is the version, raised when what stands in files of before would be read otherwise.
 const MAGIC: &[u8] = b"PMWIN\x01";
 
 #[cfg(test)]
