@@ -19,6 +19,10 @@ fuzz target seconds="60":
 bench *arguments:
     cargo bench --workspace --locked -- {{arguments}}
 
+# instructions of each step: just count aggregate/, just count --against before.md
+count *arguments:
+    scripts/count-instructions.sh {{arguments}}
+
 # format, and let clippy mend what it can
 fix:
     cargo fmt --all

@@ -1,56 +1,82 @@
-//! What it costs to take a point of a known series in, on the receiving task.
+//! Windows: taking points in on the receiving task, and what the shaper does at the edge.
+//!
+//! 10,000 series with two tags, in batches of 500. Series are known but where it says otherwise.
 
-use pointsman::backend::{Outcome, Payload, Ship, Shipping};
-use pointsman::clock::Clock;
-use pointsman::lane::{Config, Lane, Settings, State, Terms, series_hash, spawn};
+use crate::encode::line_protocol;
+use crate::lanes::Yard;
+use crate::step::{Run, Step};
+use anyhow::Result;
+use pointsman::lane::{Config, Terms, series_hash};
 use pointsman::origin::{Origin, Protocol};
+use pointsman::units::Span;
 use pointsman::waybill::Via;
-use protocols::{Batch, Encode, Measure, Point, Skip, UnixNanos};
+use protocols::{Batch, Measure, UnixNanos};
 use std::sync::Arc;
+use std::time::Duration;
 
-fn main() {
-    divan::main();
+/// Every step of it.
+pub const STEPS: &[Step] = &[
+    Step::new("counter", SERIES, || known(COUNT)),
+    Step::new("gauge", SERIES, || known(GAUGE)),
+    Step::once("timer", SERIES * SAMPLES, || known(TIMING).map(|run| repeated(run, SAMPLES))),
+    Step::new("set", SERIES, || known(MEMBER)),
+    Step::once("new_counter", SERIES, || new(COUNT)),
+    Step::once("new_timer", SERIES, || new(TIMING)),
+    Step::once("close_counters", SERIES, || close(COUNT)).each("series"),
+    Step::once("close_gauges", SERIES, || close(GAUGE)).each("series"),
+    Step::once("close_timers", SERIES, || close(TIMING)).each("series"),
+    Step::once("close_sets", SERIES, || close(MEMBER)).each("series"),
+];
+
+/// Points of series that the open window has.
+fn known(measure: Measure<'static>) -> Result<Run> {
+    let mut run = new(measure)?;
+    run();
+    Ok(run)
 }
 
-/// Batches of 512 counters, 10,000 names in all, two tags each; the first round is not measured.
-#[divan::bench(args = [1_000, 10_000, 100_000])]
-fn known_counters(bencher: divan::Bencher<'_, '_>, names: usize) {
-    absorb(bencher, names, Measure::Count { delta: 1.0, rate: 1.0 });
+/// Points of series that nobody has seen, but for the second run and later.
+fn new(measure: Measure<'static>) -> Result<Run> {
+    let yard = yard()?;
+    let batches = batches(measure);
+    Ok(Box::new(move || batches.iter().map(|batch| take(&yard, batch)).sum()))
 }
 
-/// The same with gauges, which keep no more than the last reading.
-#[divan::bench(args = [10_000])]
-fn known_gauges(bencher: divan::Bencher<'_, '_>, names: usize) {
-    absorb(bencher, names, Measure::Gauge(1.0));
+/// The end of a window that has one point of each series: swap, rows, encoding, queue.
+fn close(measure: Measure<'static>) -> Result<Run> {
+    let mut yard = yard()?;
+    // The shaper is to wait for the edge already.
+    yard.runtime.block_on(tokio::task::yield_now());
+    batches(measure).iter().for_each(|batch| _ = take(&yard, batch));
+    Ok(Box::new(move || {
+        yard.runtime.block_on(tokio::time::advance(WINDOW));
+        yard.deliver(SERIES)
+    }))
 }
 
-fn absorb(bencher: divan::Bencher<'_, '_>, names: usize, measure: Measure<'_>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
-    let Ok(runtime) = runtime else { return };
-    let _entered = runtime.enter();
-    let lane = lane();
-    let batches: Vec<_> = (0..names).step_by(512).map(|from| batch(from, names, measure)).collect();
-    batches.iter().for_each(|batch| take(&lane, batch));
-    let mut next = batches.iter().cycle();
-    bencher
-        .counter(divan::counter::ItemsCount::new(512_usize))
-        .bench_local(|| next.next().into_iter().for_each(|batch| take(&lane, batch)));
+fn repeated(mut run: Run, times: usize) -> Run {
+    Box::new(move || (0..times).map(|_| run()).sum())
 }
 
-fn take(lane: &Lane, batch: &Batch) {
+fn take(yard: &Yard, batch: &Batch) -> usize {
     let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
-    let mut front = lane.front(0, UnixNanos(0), &origin, Terms::default());
-    for point in batch.iter() {
+    let mut front = yard.lane.front(0, UnixNanos(0), &origin, Terms::default());
+    for point in divan::black_box(batch).iter() {
         front.take(&point, series_hash(point.name, point.tags), &via);
     }
     front.close();
+    batch.len()
 }
 
-fn batch(from: usize, names: usize, measure: Measure<'_>) -> Batch {
+fn batches(measure: Measure<'_>) -> Vec<Batch> {
+    (0..SERIES).step_by(TOGETHER).map(|from| batch(from, measure)).collect()
+}
+
+fn batch(from: usize, measure: Measure<'_>) -> Batch {
     let mut batch = Batch::new();
-    for n in 0..512 {
-        let mut writer = batch.begin(&format!("service.request.{}.duration", (from + n) % names));
+    for n in from..from + TOGETHER {
+        let mut writer = batch.begin(&format!("service.request.{n}.duration"));
         writer.tag("env", Some("production"));
         writer.tag("host", Some("worker-17"));
         writer.finish(measure, None, "");
@@ -58,24 +84,18 @@ fn batch(from: usize, names: usize, measure: Measure<'_>) -> Batch {
     batch
 }
 
-fn lane() -> Lane {
-    let hour = pointsman::units::Span::secs(3600);
-    let config = Config { flush: Some(hour), ..Config::default() };
-    let settings = Settings::new("bench", "influxdb", &config);
-    let state = State::new(Arc::default(), settings.shards);
-    spawn(settings, state, Box::new(Nothing), Box::new(Nothing), Clock::System).0
+fn yard() -> Result<Yard> {
+    let window = Some(Span(WINDOW));
+    Yard::new("influxdb", &Config { flush: window, ..Config::default() }, line_protocol(), None)
 }
 
-struct Nothing;
+const SERIES: usize = 10_000;
+const TOGETHER: usize = 500;
+/// Samples that each timer gets, beside the first.
+const SAMPLES: usize = 9;
+const WINDOW: Duration = Duration::from_secs(3600);
 
-impl Encode for Nothing {
-    fn encode(&mut self, _: &Point<'_>, _: &mut Vec<u8>) -> Result<(), Skip> {
-        Ok(())
-    }
-}
-
-impl Ship for Nothing {
-    fn ship<'a>(&'a mut self, _: &'a Payload) -> Shipping<'a> {
-        Box::pin(async { Outcome::Delivered })
-    }
-}
+const COUNT: Measure<'_> = Measure::Count { delta: 1.0, rate: 1.0 };
+const GAUGE: Measure<'_> = Measure::Gauge(17.25);
+const TIMING: Measure<'_> = Measure::Timing { ms: 17.25, rate: 1.0 };
+const MEMBER: Measure<'_> = Measure::Set("user-17");

@@ -1,104 +1,73 @@
 //! Parsing: bytes to points in a batch, one line or one body at a time.
 //!
-//! Compare within one run: `statsd` against `split`, which only finds the lines.
+//! Compare within one run: `statsd_plain` against `split`, which only finds the lines.
 
-use divan::counter::ItemsCount;
+use crate::samples::{self, LINES, VALUES};
+use crate::step::{Run, Step};
+use anyhow::Result;
+use divan::black_box;
 use protocols::influxdb::{ReadOptions, parse_body as parse_lines};
 use protocols::json::Limits as JsonLimits;
 use protocols::opentsdb::{PutOptions, parse_body, parse_put};
 use protocols::statsd::{Dialects, Limits, lines, parse_line};
 use protocols::{Batch, json};
 
-mod samples;
+/// Every step of it.
+pub const STEPS: &[Step] = &[
+    Step::new("split", LINES, split),
+    Step::new("statsd_plain", LINES, || parse(samples::statsd_plain(), statsd)),
+    Step::new("statsd_tagged", LINES, || parse(samples::statsd_tagged(), statsd)),
+    Step::new("statsd_many", LINES * VALUES, || parse(samples::statsd_many(), statsd)),
+    Step::new("put", LINES, || parse(samples::puts(0), puts)),
+    Step::new("api_put_json", LINES, || parse(samples::put_json(0), put_json)),
+    Step::new("json_points", LINES, || parse(samples::json_points(0), points)),
+    Step::new("line_protocol", LINES, || parse(samples::line_protocol(), line_protocol)),
+    Step::new("line_protocol_escaped", LINES, || {
+        parse(samples::line_protocol_escaped(), line_protocol)
+    }),
+];
 
-fn main() {
-    divan::main();
+/// Plain and tagged statsd lines.
+pub fn statsd(body: &[u8], batch: &mut Batch) {
+    let (dialects, limits) = (Dialects::default(), Limits::default());
+    for line in lines(body) {
+        parse_line(line, &dialects, &limits, batch).ok();
+    }
+}
+
+/// OpenTSDB's lines.
+pub fn puts(body: &[u8], batch: &mut Batch) {
+    let options = PutOptions::default();
+    for line in lines(body) {
+        parse_put(line, &options, batch).ok();
+    }
+}
+
+/// OpenTSDB's JSON.
+pub fn put_json(body: &[u8], batch: &mut Batch) {
+    parse_body(body, &PutOptions::default(), batch).ok();
+}
+
+/// Our own JSON.
+pub fn points(body: &[u8], batch: &mut Batch) {
+    json::parse_points(body, JsonLimits::default(), batch).ok();
+}
+
+fn line_protocol(body: &[u8], batch: &mut Batch) {
+    parse_lines(body, &ReadOptions::default(), batch, |_| {});
 }
 
 /// The floor: finding the lines and reading nothing.
-#[divan::bench]
-fn split(bencher: divan::Bencher<'_, '_>) {
+fn split() -> Result<Run> {
     let body = samples::statsd_plain();
-    let count = lines(body.as_bytes()).count();
-    bencher
-        .counter(ItemsCount::new(count))
-        .bench(|| lines(divan::black_box(body.as_bytes())).count());
+    Ok(Box::new(move || lines(black_box(body.as_bytes())).count()))
 }
 
-#[divan::bench]
-fn statsd_plain(bencher: divan::Bencher<'_, '_>) {
-    statsd(bencher, &samples::statsd_plain());
-}
-
-#[divan::bench]
-fn statsd_tagged(bencher: divan::Bencher<'_, '_>) {
-    statsd(bencher, &samples::statsd_tagged());
-}
-
-#[divan::bench]
-fn opentsdb_put(bencher: divan::Bencher<'_, '_>) {
-    let body = samples::puts();
-    let options = PutOptions::default();
+fn parse(body: String, parser: fn(&[u8], &mut Batch)) -> Result<Run> {
     let mut batch = Batch::new();
-    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
+    Ok(Box::new(move || {
         batch.clear();
-        for line in lines(divan::black_box(body.as_bytes())) {
-            parse_put(line, &options, &mut batch).ok();
-        }
+        parser(black_box(body.as_bytes()), &mut batch);
         batch.len()
-    });
-}
-
-#[divan::bench]
-fn opentsdb_json(bencher: divan::Bencher<'_, '_>) {
-    let body = samples::put_json();
-    let options = PutOptions::default();
-    let mut batch = Batch::new();
-    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
-        batch.clear();
-        parse_body(divan::black_box(body.as_bytes()), &options, &mut batch).is_ok()
-    });
-}
-
-#[divan::bench]
-fn json_points(bencher: divan::Bencher<'_, '_>) {
-    let body = samples::json_points();
-    let mut batch = Batch::new();
-    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
-        batch.clear();
-        json::parse_points(divan::black_box(body.as_bytes()), JsonLimits::default(), &mut batch)
-            .is_ok()
-    });
-}
-
-#[divan::bench]
-fn line_protocol(bencher: divan::Bencher<'_, '_>) {
-    influxdb(bencher, &samples::line_protocol());
-}
-
-#[divan::bench]
-fn line_protocol_escaped(bencher: divan::Bencher<'_, '_>) {
-    influxdb(bencher, &samples::line_protocol_escaped());
-}
-
-fn influxdb(bencher: divan::Bencher<'_, '_>, body: &str) {
-    let options = ReadOptions::default();
-    let mut batch = Batch::new();
-    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
-        batch.clear();
-        parse_lines(divan::black_box(body.as_bytes()), &options, &mut batch, |_| {});
-        batch.len()
-    });
-}
-
-fn statsd(bencher: divan::Bencher<'_, '_>, body: &str) {
-    let (dialects, limits) = (Dialects::default(), Limits::default());
-    let mut batch = Batch::new();
-    bencher.counter(ItemsCount::new(samples::LINES)).bench_local(|| {
-        batch.clear();
-        for line in lines(divan::black_box(body.as_bytes())) {
-            parse_line(line, &dialects, &limits, &mut batch).ok();
-        }
-        batch.len()
-    });
+    }))
 }

@@ -1,44 +1,50 @@
-//! Routing: how long the walk through a table takes, without the lanes behind it.
+//! Routing: the walk through a table, without the lanes behind it.
+//!
+//! The number is that of rules before the one that takes the point: none of them matches.
 
-use divan::counter::ItemsCount;
+use crate::samples::{self, LINES};
+use crate::step::{Run, Step};
+use anyhow::{Result, anyhow};
+use divan::black_box;
 use pointsman::origin::{Origin, Protocol};
 use pointsman::route::{Config, Rules};
+use serde_json::{Value, json};
 
-mod samples;
+/// Every step of it.
+pub const STEPS: &[Step] = &[
+    Step::new("globs_1", LINES, || walk(1, glob)),
+    Step::new("globs_10", LINES, || walk(10, glob)),
+    Step::new("globs_50", LINES, || walk(50, glob)),
+    Step::new("regexes_1", LINES, || walk(1, regex)),
+    Step::new("regexes_10", LINES, || walk(10, regex)),
+    Step::new("regexes_50", LINES, || walk(50, regex)),
+];
 
-fn main() {
-    divan::main();
-}
-
-/// Rules before the one that takes the point: none matches.
-#[divan::bench(args = [1, 10, 100])]
-fn globs(bencher: divan::Bencher<'_, '_>, rules: usize) {
-    walk(bencher, &table(rules, |n| format!("other-{n}.*")));
-}
-
-#[divan::bench(args = [1, 10, 100])]
-fn regular_expressions(bencher: divan::Bencher<'_, '_>, rules: usize) {
-    walk(bencher, &table(rules, |n| format!("/^other-{n}\\.[a-z]+$/")));
-}
-
-fn table(rules: usize, pattern: impl Fn(usize) -> String) -> Rules {
-    let mut routes: Vec<serde_json::Value> = (0..rules)
-        .map(|n| serde_json::json!({"match": {"name": pattern(n)}, "to": ["a"]}))
-        .collect();
-    routes.push(serde_json::json!({"to": ["b"]}));
-    let routes: Vec<Config> = serde_json::from_value(routes.into()).unwrap_or_default();
+/// A table of these routes over backends `a` and `b`.
+pub fn rules(routes: Value) -> Result<Rules> {
+    let routes: Vec<Config> = serde_json::from_value(routes)?;
     let lanes = [("a".to_owned(), 0), ("b".to_owned(), 1)].into();
-    Rules::compile(&routes, &lanes).unwrap_or_default()
+    Rules::compile(&routes, &lanes).map_err(|mistakes| anyhow!("{mistakes:?}"))
 }
 
-fn walk(bencher: divan::Bencher<'_, '_>, rules: &Rules) {
+fn glob(n: usize) -> String {
+    format!("other-{n}.*")
+}
+
+fn regex(n: usize) -> String {
+    format!("/^other-{n}\\.[a-z]+$/")
+}
+
+fn walk(others: usize, pattern: fn(usize) -> String) -> Result<Run> {
+    let others = (0..others).map(|n| json!({"match": {"name": pattern(n)}, "to": ["a"]}));
+    let rules = rules(others.chain([json!({"to": ["b"]})]).collect())?;
     let batch = samples::batch(&samples::statsd_tagged());
     let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
-    bencher.counter(ItemsCount::new(batch.len())).bench(|| {
-        let mut taken = 0_usize;
-        for point in divan::black_box(&batch).iter() {
+    Ok(Box::new(move || {
+        let mut taken = 0;
+        for point in black_box(&batch).iter() {
             rules.walk(&point, &origin, |_, _, lanes| taken += lanes.iter().count());
         }
         taken
-    });
+    }))
 }

@@ -211,7 +211,7 @@ impl App {
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
-        self.tables.store(Arc::new(Table { rules, lanes, taken }));
+        self.tables.store(Arc::new(Table { rules, lanes, taken, ..Table::default() }));
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
             data_dir::warn_of_space(&plan);

@@ -20,6 +20,7 @@ mod grammar;
 mod http;
 mod intake;
 mod keys;
+mod lines;
 mod opentsdb;
 mod statsd;
 mod stream;

@@ -67,13 +67,14 @@ pub use series::series_hash;
 pub use settings::Settings;
 pub use state::State;
 pub use terms::Terms;
-pub use windows::window_end;
+pub use windows::{Place as WindowPlace, window_end};
 
 use crate::backend::Ship;
 use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
 use crate::waybill::Sender;
 use parcel::Parcel;
+use protocols::statsd::Verbatim;
 use protocols::{Encode, UnixNanos};
 use shaper::Shaper;
 use shipper::Shipper;
@@ -91,6 +92,8 @@ struct Handle {
     settings: Arc<Settings>,
     state: Arc<State>,
     inbox: mpsc::Sender<Parcel>,
+    /// Which lines need no shaping, if any.
+    verbatim: Option<Verbatim>,
 }
 
 impl Lane {
@@ -127,6 +130,11 @@ impl Lane {
     /// Whether windows aggregate statsd kinds.
     pub fn aggregates(&self) -> bool {
         self.0.settings.aggregate
+    }
+
+    /// Which lines of statsd it takes as they are, if any; see [`Front::relay`].
+    pub fn verbatim(&self) -> Option<&Verbatim> {
+        self.0.verbatim.as_ref()
     }
 
     /// Keeps room for a batch of so many bytes, if its senders are to be told when there is none;
@@ -193,6 +201,8 @@ pub fn spawn_many(
     state.windows.align(clock.now(), nanos(settings.flush));
     state.windows.keep_exact(settings.timer_samples);
     let (inbox, parcels) = mpsc::channel(INBOX);
+    // A point that is stamped says more than its line.
+    let verbatim = encode.verbatim().filter(|_| !settings.aggregate && !settings.stamp);
     let shaping = Shaping::new(&state);
     let shaper = Shaper::new(
         Arc::clone(&settings),
@@ -213,7 +223,7 @@ pub fn spawn_many(
         tokio::spawn(shipper.run())
     }));
     let running = Running { tasks, handed_over, state: Arc::clone(&state) };
-    (Lane(Arc::new(Handle { settings, state, inbox })), running)
+    (Lane(Arc::new(Handle { settings, state, inbox, verbatim })), running)
 }
 
 /// Keeps shippers from ending as long as a shaper may still push.

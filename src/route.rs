@@ -5,13 +5,17 @@
 //! rewrote it. What no rule matched is counted as unmatched.
 
 pub mod again;
+pub mod crossing;
+pub mod memo;
 pub mod rewrite;
 pub mod router;
 pub mod rules;
 pub mod test;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
-pub use router::{Router, Submitted, Table, Tables, wait_while};
+pub use crossing::{Crossing, Submitted};
+pub use memo::Memo;
+pub use router::{Router, Table, Tables, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use serde::{Deserialize, Serialize};

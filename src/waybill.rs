@@ -1,8 +1,8 @@
 //! Where the records of a payload came from, so that one which is refused can be told where it
 //! belongs.
 //!
-//! What is known of a point goes with it in three shapes, each made from the one before: a batch
-//! has a [`Manifest`], of which each point has a [`Source`]; a payload that is being filled has a
+//! What is known of a point goes with it in three shapes, each made from the one before: what is on
+//! its way to a shaper has a [`Manifest`], of which each point has a [`Source`]; a payload that is being filled has a
 //! [`Draft`]; and a payload has a [`Waybill`], which is cut with it and goes to disk with it.
 //!
 //! Pure. Consecutive points alike cost a comparison. Rows of closed windows have a kind and no
@@ -41,8 +41,8 @@ pub struct Provenance {
 /// The same of one point, while whoever knows it is at hand.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The kind of point, or of series.
-    pub kind: Kind,
+    /// The kind of point, or of series; a line that goes out as it came says its own.
+    pub kind: Option<Kind>,
     /// Where it came in; of a window's row, and of many a dead letter's point, nobody knows.
     pub origin: Option<&'a Origin>,
     /// By which route; none of a window's row.
@@ -64,61 +64,111 @@ impl<'a> From<&'a Origin> for Sender<'a> {
     }
 }
 
-/// Where the points of one batch came in, and which routes handed them over, in order.
+/// Where the points of one batch, and the lines that go with it, came in, and which routes handed
+/// them over, in order.
 #[derive(Debug)]
 pub struct Manifest {
     origin: Option<Origin>,
     kind: Option<Kind>,
     runs: Vec<Run>,
-    /// The run of the next point to be read.
+    /// The run of what is to be read next.
     at: usize,
+    /// How many lines were noted.
+    lines: usize,
 }
 
 #[derive(Debug)]
 struct Run {
-    points: usize,
+    /// Points, or lines.
+    count: usize,
+    /// The length of the lines, with their ends; none of points.
+    bytes: usize,
     via: Arc<Via>,
+}
+
+/// Lines one after the other that go out as they came.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    /// How many.
+    pub count: usize,
+    /// Their length, with their ends.
+    pub bytes: usize,
+    /// Where all of them came from.
+    pub source: Source<'a>,
 }
 
 impl Manifest {
     /// Of a batch that is still empty.
     pub fn new(sender: Sender<'_>) -> Self {
         let Sender { origin, kind } = sender;
-        Self { origin: origin.cloned(), kind, runs: Vec::new(), at: 0 }
+        Self { origin: origin.cloned(), kind, runs: Vec::new(), at: 0, lines: 0 }
     }
 
     /// Notes who handed the next point over.
     pub fn note(&mut self, via: &Arc<Via>) {
+        self.add(0, via);
+    }
+
+    /// Notes who handed the next line over, which has so many bytes with its end.
+    pub fn note_line(&mut self, bytes: usize, via: &Arc<Via>) {
+        self.lines += 1;
+        self.add(bytes, via);
+    }
+
+    /// How many lines were noted.
+    pub const fn lines(&self) -> usize {
+        self.lines
+    }
+
+    fn add(&mut self, bytes: usize, via: &Arc<Via>) {
         match self.runs.last_mut() {
-            Some(run) if Arc::ptr_eq(&run.via, via) => run.points += 1,
-            _ => self.runs.push(Run { points: 1, via: Arc::clone(via) }),
+            Some(run) if run.is_of_lines() == (bytes > 0) && Arc::ptr_eq(&run.via, via) => {
+                run.count += 1;
+                run.bytes += bytes;
+            }
+            _ => self.runs.push(Run { count: 1, bytes, via: Arc::clone(via) }),
         }
+    }
+
+    /// The lines that come next, if they come before the next point; asked for once.
+    pub fn next_lines(&mut self) -> Option<Lines<'_>> {
+        let Self { origin, kind, runs, at, .. } = self;
+        let Run { count, bytes, via } = runs.get(*at).filter(|run| run.is_of_lines())?;
+        *at += 1;
+        let source = Source { kind: *kind, origin: origin.as_ref(), via: Some(via) };
+        Some(Lines { count: *count, bytes: *bytes, source })
     }
 
     /// Of the next point, which is of that kind; points are asked for once each, in the order of
     /// the batch.
     pub fn next_source(&mut self, kind: Kind) -> Source<'_> {
-        while self.runs.get(self.at).is_some_and(|run| run.points == 0) {
+        let kind = Some(self.kind.unwrap_or(kind));
+        let Some(run) = self.runs.get_mut(self.at) else {
+            return Source { kind, origin: self.origin.as_ref(), via: None };
+        };
+        run.count = run.count.saturating_sub(1);
+        if run.count == 0 {
             self.at += 1;
         }
-        let kind = self.kind.unwrap_or(kind);
-        let via = self.runs.get_mut(self.at).map(|run| {
-            run.points -= 1;
-            &*run.via
-        });
-        Source { kind, origin: self.origin.as_ref(), via }
+        Source { kind, origin: self.origin.as_ref(), via: Some(&run.via) }
+    }
+}
+
+impl Run {
+    const fn is_of_lines(&self) -> bool {
+        self.bytes > 0
     }
 }
 
 impl Provenance {
     fn of(source: Source<'_>) -> Self {
         let Source { kind, origin, via } = source;
-        Self { kind: Some(kind), origin: origin.cloned(), via: via.cloned() }
+        Self { kind, origin: origin.cloned(), via: via.cloned() }
     }
 
     fn is(&self, source: Source<'_>) -> bool {
         let Source { kind, origin, via } = source;
-        self.kind == Some(kind) && self.origin.as_ref() == origin && self.via.as_ref() == via
+        self.kind == kind && self.origin.as_ref() == origin && self.via.as_ref() == via
     }
 
     /// What both say.
@@ -337,7 +387,7 @@ mod tests {
             let via = via(route);
             let known = *route != "-";
             let (origin, via) = (known.then_some(&origin), known.then_some(&via));
-            draft.add(*lines, Source { kind: *kind, origin, via });
+            draft.add(*lines, Source { kind: Some(*kind), origin, via });
         }
         draft.finish()
     }
@@ -408,20 +458,49 @@ mod tests {
         let mut routes = Vec::new();
         while let Source { via: Some(via), kind, origin } = manifest.next_source(Kind::Set) {
             routes.push(via.route.to_string());
-            assert_eq!((kind, origin), (Kind::Set, Some(&from)));
+            assert_eq!((kind, origin), (Some(Kind::Set), Some(&from)));
         }
         assert_eq!(routes, ["a", "a", "b", "a"]);
         let mut once = Manifest::new(Sender { origin: None, kind: Some(Kind::Timer) });
-        assert_eq!(once.next_source(Kind::Fields).kind, Kind::Timer);
+        assert_eq!(once.next_source(Kind::Fields).kind, Some(Kind::Timer));
+    }
+
+    #[test]
+    fn a_manifest_tells_points_and_lines_apart_in_order() {
+        let [a, b] = ["a", "b"].map(|route| Arc::new(via(route)));
+        let mut manifest = Manifest::new(Sender::default());
+        manifest.note_line(6, &a);
+        manifest.note_line(7, &a);
+        manifest.note_line(8, &b);
+        manifest.note(&b);
+        manifest.note_line(9, &b);
+        assert_eq!(manifest.lines(), 4);
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            match manifest.next_lines() {
+                Some(Lines { count, bytes, source }) => {
+                    assert_eq!(source.kind, None);
+                    told.push((count, bytes, source.via.map(|via| via.route.to_string())));
+                }
+                None => {
+                    let source = manifest.next_source(Kind::Set);
+                    told.push((1, 0, source.via.map(|via| via.route.to_string())));
+                }
+            }
+        }
+        let expected = [(2, 13, "a"), (1, 8, "b"), (1, 0, "b"), (1, 9, "b")];
+        let expected = expected.map(|(count, bytes, via)| (count, bytes, Some(via.to_owned())));
+        assert_eq!(told, expected);
+        assert!(manifest.next_lines().is_none());
     }
 
     #[test]
     fn it_is_written_briefly() {
         let mut draft = Draft::default();
         let (origin, via) = (origin(), Via { rewrite: Some(7), ..via("tasks") });
-        let source = |kind| Source { kind, origin: Some(&origin), via: Some(&via) };
+        let source = |kind| Source { kind: Some(kind), origin: Some(&origin), via: Some(&via) };
         draft.add(2, source(Kind::Gauge));
-        draft.add(1, Source { kind: Kind::Set, origin: None, via: None });
+        draft.add(1, Source { kind: Some(Kind::Set), origin: None, via: None });
         draft.add(1, source(Kind::Gauge));
         assert_eq!(
             serde_json::to_string(&draft.finish()).unwrap(),

@@ -39,6 +39,31 @@ pub fn receive(listen: &Address, idle: Duration, deadline: Duration) -> Result<R
     })
 }
 
+/// Counts the lines of datagrams that come to a free port, with a thread of its own.
+pub struct Counted {
+    pub address: SocketAddr,
+    totals: Arc<Totals>,
+}
+
+impl Counted {
+    /// Begins.
+    pub fn start() -> Result<Self> {
+        let totals = Arc::default();
+        let address = count_udp(SocketAddr::from(([127, 0, 0, 1], 0)), &totals)?;
+        Ok(Self { address, totals })
+    }
+
+    /// So far.
+    pub fn lines(&self) -> u64 {
+        self.totals.lines.load(Relaxed)
+    }
+
+    /// Datagrams that were dropped because the thread was not there in time.
+    pub fn dropped(&self) -> Result<u64> {
+        kernel::dropped(self.address)
+    }
+}
+
 /// Written by the receiving threads once a call of the kernel, watched by the waiting one.
 #[derive(Debug, Default)]
 struct Totals {
@@ -74,13 +99,18 @@ fn wait(totals: &Totals, idle: Duration, deadline: Duration) {
 
 /// Starts the receiving thread; says on which port.
 fn start_udp(address: SocketAddr, totals: &Arc<Totals>) -> Result<SocketAddr> {
+    let bound = count_udp(address, totals)?;
+    tell_where(&Address::Udp(bound))?;
+    Ok(bound)
+}
+
+fn count_udp(address: SocketAddr, totals: &Arc<Totals>) -> Result<SocketAddr> {
     let socket = UdpSocket::bind(address)?;
     // The kernel grants what net.core.rmem_max allows.
     setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
     let bound = socket.local_addr()?;
     let totals = Arc::clone(totals);
     thread::spawn(move || read_datagrams(&socket, &totals));
-    tell_where(&Address::Udp(bound))?;
     Ok(bound)
 }
 

@@ -15,6 +15,10 @@ use std::fs;
 pub struct Cpus {
     pub server: usize,
     pub generator: usize,
+    /// One more for a server that is to use two.
+    second: Option<usize>,
+    /// One that is nobody's.
+    spare: Option<usize>,
 }
 
 impl Cpus {
@@ -23,13 +27,21 @@ impl Cpus {
         let set = sched_getaffinity(THIS_THREAD)?;
         let mut allowed = (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false));
         let server = allowed.next().context("this process may use no CPU")?;
-        Ok(Self { server, generator: allowed.next().unwrap_or(server) })
+        let generator = allowed.next().unwrap_or(server);
+        Ok(Self { server, generator, second: None, spare: allowed.next() })
+    }
+
+    /// The server has two, and the generator a third. Where there is none, it shares the second
+    /// with the server, and the two are in each other's way.
+    pub fn two_for_the_server(self) -> Self {
+        let generator = self.spare.unwrap_or(self.generator);
+        Self { second: Some(self.generator), spare: None, generator, ..self }
     }
 
     /// Does something on the server's CPU, such as starting the server, which stays there with
     /// all its threads; then goes on on the generator's.
     pub fn on_server<T>(self, work: impl FnOnce() -> T) -> Result<T> {
-        pin(self.server)?;
+        keep_to(std::iter::once(self.server).chain(self.second))?;
         let done = work();
         pin(self.generator)?;
         Ok(done)
@@ -38,8 +50,12 @@ impl Cpus {
 
 /// Keeps this thread, and those it will start, on one CPU.
 pub fn pin(cpu: usize) -> Result<()> {
+    keep_to([cpu])
+}
+
+fn keep_to(cpus: impl IntoIterator<Item = usize>) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)?;
+    cpus.into_iter().try_for_each(|cpu| set.set(cpu))?;
     Ok(sched_setaffinity(THIS_THREAD, &set)?)
 }
 

@@ -7,6 +7,7 @@ use crate::server::Server;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub struct Arrived {
     /// Points on their way to the backend; those in windows and open payloads wait for a clock,
     /// and are not meant.
     pub waiting: u64,
+    /// Points that are neither delivered nor dropped, wherever they are.
+    pub held: u64,
 }
 
 impl Arrived {
@@ -35,8 +38,18 @@ impl Arrived {
 
 /// Starts it with all its listeners on free ports and one backend of this section.
 pub fn start(binary: &Path, section: &str, directory: &Path, cpus: Cpus) -> Result<Server> {
+    start_with(binary, &configuration(section), directory, cpus)
+}
+
+/// Starts it with this configuration.
+pub fn start_with(
+    binary: &Path,
+    configuration: &str,
+    directory: &Path,
+    cpus: Cpus,
+) -> Result<Server> {
     let config = directory.join("pointsman.toml");
-    fs::write(&config, configuration(section))?;
+    fs::write(&config, configuration)?;
     let mut command = Command::new(binary);
     command.args(["run", "--log-format", "json", "--config"]).arg(config);
     command.arg("--data-dir").arg(directory.join("data"));
@@ -49,6 +62,19 @@ pub fn of_windows(kind: &str) -> String {
     format!("kind = \"{kind}\"\naggregate = true\nflush = \"10s\"\n")
 }
 
+/// The section of an InfluxDB there, with every default but the window's length.
+pub fn of_influxdb(address: SocketAddr, window: f64) -> String {
+    let flush = (window * 1000.0) as u64;
+    format!(
+        "kind = \"influxdb\"\nurl = \"http://{address}\"\ndatabase = \"d\"\nflush = \"{flush}ms\"\n"
+    )
+}
+
+/// The section of a statsd server there, with every default.
+pub fn of_statsd(address: SocketAddr) -> String {
+    format!("kind = \"statsd\"\naddress = \"udp://{address}\"\n")
+}
+
 /// What the ledger says of the backend.
 pub fn backend_book(server: &Server) -> Result<Value> {
     let ledger = http::get_json(server.address("admin", "tcp")?, "/v1/ledger")?;
@@ -59,11 +85,34 @@ pub fn backend_book(server: &Server) -> Result<Value> {
 /// Reads the ledger until it tells of every point sent and none is on its way any more, or
 /// until it tells of nothing new.
 pub fn settle(server: &Server, listener: &str, sent: u64, pack: u64) -> Result<Arrived> {
+    let is_settled = |arrived: &Arrived| arrived.told(pack) >= sent && arrived.waiting == 0;
+    read_until(server, listener, PATIENCE, is_settled)
+}
+
+/// Reads the ledger until every point sent is delivered or dropped, those of the last window
+/// included, or until it tells of nothing new for longer than a window.
+pub fn deliver(
+    server: &Server,
+    listener: &str,
+    sent: u64,
+    pack: u64,
+    window: f64,
+) -> Result<Arrived> {
+    let patience = PATIENCE + Duration::from_secs_f64(window);
+    let is_settled = |arrived: &Arrived| arrived.told(pack) >= sent && arrived.held == 0;
+    read_until(server, listener, patience, is_settled)
+}
+
+fn read_until(
+    server: &Server,
+    listener: &str,
+    patience: Duration,
+    is_settled: impl Fn(&Arrived) -> bool,
+) -> Result<Arrived> {
     let admin = server.address("admin", "tcp")?;
     let mut arrived = Arrived::default();
     let mut changed = Instant::now();
-    let is_settled = |arrived: Arrived| arrived.told(pack) >= sent && arrived.waiting == 0;
-    while !is_settled(arrived) && changed.elapsed() < PATIENCE {
+    while !is_settled(&arrived) && changed.elapsed() < patience {
         let ledger = http::get_json(admin, "/v1/ledger")?;
         let now = arrived_at(&ledger, listener)
             .with_context(|| format!("the ledger does not know {listener}: {ledger}"))?;
@@ -86,6 +135,7 @@ fn arrived_at(ledger: &Value, listener: &str) -> Option<Arrived> {
         kernel_dropped: book.get("kernel_dropped")?.as_u64()?,
         dropped: total(backend.get("dropped")?)?,
         waiting: held.get("inbox")?.as_u64()? + held.get("queue")?.as_u64()?,
+        held: held.get("total")?.as_u64()?,
     })
 }
 
@@ -148,8 +198,14 @@ mod tests {
             } },
         });
         let arrived = arrived_at(&ledger, "statsd").unwrap();
-        let expected =
-            Arrived { received: 90, rejected: 5, kernel_dropped: 1, dropped: 7, waiting: 9 };
+        let expected = Arrived {
+            received: 90,
+            rejected: 5,
+            kernel_dropped: 1,
+            dropped: 7,
+            waiting: 9,
+            held: 68,
+        };
         assert_eq!(arrived, expected);
         assert_eq!(arrived.told(5), 100);
         assert_eq!(arrived_at(&ledger, "tsdb"), None);

@@ -8,36 +8,67 @@
 #![allow(unreachable_pub)] // A program has no outside.
 
 mod address;
+mod arena;
 mod arguments;
 mod bare;
 mod compare;
 mod cpu;
+mod echo;
+mod fanout;
+mod flush;
 mod gateway;
 mod http;
 mod kernel;
+mod latency;
+mod ledger;
+mod lines;
 mod mix;
+mod outlet;
 mod pace;
+mod peer;
+mod peers;
+mod plots;
+mod promise;
 mod report;
+mod scale;
 mod search;
+mod series;
 mod server;
+mod shelf;
 mod sink;
 mod spool;
+mod stand;
 mod statsd;
+mod table;
+mod tally;
+mod task;
 mod tcp;
 mod trial;
+mod verdict;
 
 use address::Address;
 use anyhow::{Result, bail};
-use arguments::{Arguments, BareArguments, Command, CompareArguments, HttpArguments};
-use arguments::{OpentsdbArguments, SearchArguments, SpoolArguments, StatsdArguments};
+use arena::Arena;
+use arguments::{Arguments, BareArguments, Command, CompareArguments, FanoutArguments};
+use arguments::{FlushArguments, HttpArguments, LatencyArguments, OpentsdbArguments};
+use arguments::{PeersArguments, ScaleArguments, SearchArguments, SeriesArguments};
+use arguments::{SpoolArguments, StatsdArguments};
 use clap::Parser as _;
 use mix::Form;
 use report::Sent;
+use stand::Host;
 use std::time::Duration;
+use table::Style;
+use task::TASKS;
 use trial::{Bench, Load, Subject};
 
 fn main() -> Result<()> {
-    let Arguments { command, json } = Arguments::parse();
+    let Arguments { command, json, markdown } = Arguments::parse();
+    let style = match (json, markdown) {
+        (true, _) => Style::Json,
+        (_, true) => Style::Markdown,
+        _ => Style::Text,
+    };
     match command {
         Command::Statsd(arguments) => report::print(&send_statsd(&arguments)?, json),
         Command::Opentsdb(arguments) => report::print(&send_opentsdb(&arguments)?, json),
@@ -47,15 +78,29 @@ fn main() -> Result<()> {
             report::print(&bare::receive(&listen, idle, deadline)?, json)
         }
         Command::Compare(arguments) => compare(arguments, json),
+        Command::Peers(arguments) => hold_against_peers(arguments, style),
         Command::Spool(SpoolArguments { gateway, rounds, seconds, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window: 10.0 };
             report::print(&spool::measure(&bench, rounds)?, json)
         }
         Command::Search(SearchArguments { gateway, names }) => {
-            let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0 };
-            let subjects = [Subject::Bare, Subject::Blackhole];
-            report::print(&search::search(&bench, &[(1, 100e3), (25, 500e3)], &subjects)?, json)
+            let bench =
+                Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0, window: 10.0 };
+            let packs = [(1, 100e3), (25, 500e3)];
+            table::print(&search::search(&search::receivers(&bench), &packs)?, style)
         }
+        Command::Flush(arguments) => flush(arguments, style),
+        Command::Series(SeriesArguments { gateway, quick, series }) => {
+            let many = if quick { 100_000 } else { series };
+            table::print(&series::measure(&Host::of(gateway)?, many, quick)?, style)
+        }
+        Command::Scale(arguments) => scale(arguments, style),
+        Command::Fanout(FanoutArguments { gateway, quick, rounds, seconds }) => {
+            let (rounds, seconds) = if quick { (1, 1.0) } else { (rounds, seconds) };
+            table::print(&fanout::measure(&Host::of(gateway)?, rounds, seconds)?, style)
+        }
+        Command::Latency(arguments) => latency(arguments, style),
     }
 }
 
@@ -104,9 +149,10 @@ fn send_http(arguments: &HttpArguments) -> Result<Sent> {
 }
 
 fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
-    let CompareArguments { gateway, quick, names, pack1_rate, pack25_rate, .. } = arguments;
+    let CompareArguments { gateway, quick, names, window, pack1_rate, pack25_rate, .. } = arguments;
     let (rounds, seconds) = if quick { (1, 0.7) } else { (arguments.rounds, arguments.seconds) };
-    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds };
+    let window = if quick { 1.0 } else { window };
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
     let loads = [
         Load::Datagrams { pack: 1, rate: pack1_rate },
         Load::Datagrams { pack: 25, rate: pack25_rate },
@@ -115,9 +161,9 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
         Load::ApiPut,
     ];
     let gateways: &[Subject] = if arguments.no_store {
-        &[Subject::Blackhole]
+        &[Subject::Influxdb]
     } else {
-        &[Subject::Blackhole, Subject::Store]
+        &[Subject::Influxdb, Subject::Store]
     };
     let comparison = compare::compare(&bench, &loads, gateways, rounds)?;
     report::print(&comparison, json)?;
@@ -125,6 +171,61 @@ fn compare(arguments: CompareArguments, json: bool) -> Result<()> {
         bail!("the books do not tell of every point that was sent");
     }
     Ok(())
+}
+
+fn hold_against_peers(arguments: PeersArguments, style: Style) -> Result<()> {
+    let PeersArguments { gateway, tools, rounds, seconds, window, names, share, only } = arguments;
+    let bench = Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window };
+    // Servers are started from where they are told, not from here.
+    let tools = tools.canonicalize().unwrap_or(tools);
+    let arena = Arena { bench: &bench, tools: &tools, share };
+    let tasks = TASKS.into_iter().filter(|task| task.to_string().contains(&only));
+    let contests = peers::measure(&arena, &tasks.collect::<Vec<_>>(), rounds)?;
+    table::print(&contests, style)?;
+    if !contests.is_exact() {
+        bail!("what came out of the gateway is not what was sent");
+    }
+    Ok(())
+}
+
+fn flush(arguments: FlushArguments, style: Style) -> Result<()> {
+    let FlushArguments { gateway, quick, windows, loads } = arguments;
+    let host = Host::of(gateway)?;
+    let modest = [(200e3, 10_000), (200e3, 100_000)];
+    let modest = modest.map(|(rate, names)| flush::Offer { rate, names });
+    let flushes = match quick {
+        true => flush::measure(&host, &modest, 2)?,
+        false => flush::measure(&host, &loads, windows)?,
+    };
+    table::print(&flushes, style)?;
+    if !flushes.is_exact() {
+        bail!("the backend has not what was sent");
+    }
+    Ok(())
+}
+
+fn scale(arguments: ScaleArguments, style: Style) -> Result<()> {
+    let ScaleArguments { gateway, quick, rounds, seconds, from, plots } = arguments;
+    let extent = match quick {
+        true => scale::Extent { rounds: 1, seconds: 1.0, series_max: 10_000 },
+        false => scale::Extent { rounds, seconds, series_max: u64::MAX },
+    };
+    let scale = match from {
+        Some(path) => scale::Scale::read(&path)?,
+        None => scale::measure(&Host::of(gateway)?, extent)?,
+    };
+    plots.map_or(Ok(()), |directory| scale.plot(&directory))?;
+    table::print(&scale, style)
+}
+
+fn latency(arguments: LatencyArguments, style: Style) -> Result<()> {
+    let LatencyArguments { gateway, quick, flush, points, seconds, rate } = arguments;
+    let flush = Duration::from_millis(flush);
+    let extent = match quick {
+        true => latency::Extent { flush, points: 20, seconds: 2.0, rate: rate.or(Some(100e3)) },
+        false => latency::Extent { flush, points, seconds, rate },
+    };
+    table::print(&latency::measure(&Host::of(gateway)?, extent)?, style)
 }
 
 /// Modest: over UDP "flat out" would only measure what is lost.

@@ -25,6 +25,15 @@ impl Kind {
         }
     }
 
+    /// The `index`-th series of this kind.
+    pub const fn nth(self, index: u64) -> u64 {
+        match self {
+            Self::Counter => index / 3 * 5 + index % 3,
+            Self::Gauge => index * 5 + 3,
+            Self::Timer => index * 5 + 4,
+        }
+    }
+
     const fn noun(self) -> &'static str {
         match self {
             Self::Counter => "requests",
@@ -62,6 +71,8 @@ pub struct Block {
     pub points: u64,
     /// The sum of the counters among the points.
     pub counter_sum: u64,
+    /// The sum of all values, in halves.
+    pub halves: u64,
     /// Where the milliseconds of each timed point stand.
     stamps: Vec<usize>,
 }
@@ -104,6 +115,7 @@ impl Block {
         let stamp = write_point(form, series, &mut self.bytes);
         self.stamps.extend(stamp);
         self.points += 1;
+        self.halves += halves(form, series);
         if matches!(form, Form::Statsd { .. }) && Kind::of(series) == Kind::Counter {
             self.counter_sum += value(series);
         }
@@ -130,12 +142,21 @@ pub struct Datagrams {
 impl Datagrams {
     /// As many datagrams of `pack` lines as it takes to name every series.
     pub fn new(names: u64, pack: u64, tags: bool) -> Self {
+        Self::of(|line| line, names, pack, tags)
+    }
+
+    /// The same of so many series of one kind.
+    pub fn of_kind(kind: Kind, names: u64, pack: u64) -> Self {
+        Self::of(|line| kind.nth(line), names, pack, false)
+    }
+
+    fn of(series: impl Fn(u64) -> u64, names: u64, pack: u64, tags: bool) -> Self {
         let count = names.div_ceil(pack);
         let mut bytes = Vec::new();
         let mut counter_sums = Vec::new();
         for datagram in 0..count {
-            let series: Vec<u64> =
-                (datagram * pack..(datagram + 1) * pack).map(|line| line % names).collect();
+            let lines = datagram * pack..(datagram + 1) * pack;
+            let series: Vec<u64> = lines.map(|line| series(line % names)).collect();
             let mut block = Block::lines(Form::Statsd { tags }, &series);
             block.bytes.pop(); // The last line of a datagram ends with it.
             bytes.extend(block.bytes);
@@ -161,6 +182,17 @@ impl Datagrams {
 /// The series that fall to one of several connections.
 pub fn share(names: u64, connection: u64, connections: u64) -> Vec<u64> {
     (0..names).filter(|series| series % connections == connection).collect()
+}
+
+/// The sum of the values in the first `sent` datagrams of `pack` lines, in halves, when those that
+/// name every series are sent round and round.
+pub fn halves_of_datagrams(names: u64, pack: u64, sent: u64) -> u64 {
+    let in_round = |datagrams: u64| -> u64 {
+        let lines = 0..datagrams * pack;
+        lines.map(|line| halves(Form::Statsd { tags: false }, line % names)).sum()
+    };
+    let count = names.div_ceil(pack);
+    sent / count * in_round(count) + in_round(sent % count)
 }
 
 /// Writes a point and says where its timestamp stands, if it has one.
@@ -202,12 +234,22 @@ fn write_point(form: Form, series: u64, out: &mut Vec<u8>) -> Option<usize> {
     Some(at)
 }
 
+/// The bytes of the name of a series of this kind.
+pub fn name_length(kind: Kind) -> usize {
+    name(kind.nth(0)).len()
+}
+
 /// A name that makes every statsd line equally long, which segmentation needs.
 fn name(series: u64) -> String {
     let kind = Kind::of(series);
     let stem = format!("web.frontend.{}.endpoint-", kind.noun());
     let digits = LINE - stem.len() - ":123|".len() - kind.suffix().len();
     format!("{stem}{series:0digits$}")
+}
+
+/// What a point of this series adds: all forms but statsd end in a half.
+const fn halves(form: Form, series: u64) -> u64 {
+    2 * value(series) + if matches!(form, Form::Statsd { .. }) { 0 } else { 1 }
 }
 
 /// Three digits.
@@ -266,6 +308,15 @@ mod tests {
     }
 
     #[test]
+    fn the_series_of_a_kind_are_all_of_it_and_none_twice() {
+        for kind in [Kind::Counter, Kind::Gauge, Kind::Timer] {
+            let of_it: Vec<u64> = (0..100).filter(|series| Kind::of(*series) == kind).collect();
+            let nth: Vec<u64> = (0..of_it.len() as u64).map(|index| kind.nth(index)).collect();
+            assert_eq!(nth, of_it, "{kind:?}");
+        }
+    }
+
+    #[test]
     fn a_request_is_stamped_behind_its_head() {
         let mut block =
             Block::request(Form::ApiPut, &[0, 1], |length| format!("length {length}\r\n\r\n"));
@@ -289,6 +340,20 @@ mod tests {
             let at = sent % datagrams.count;
             sum += counters_in(datagrams.slice(at..at + 1));
         }
+    }
+
+    #[test]
+    fn sums_of_values_are_those_of_the_lines() {
+        let datagrams = Datagrams::new(10, 4, false);
+        let mut sum = 0;
+        for sent in 0..10 {
+            assert_eq!(halves_of_datagrams(10, 4, sent), sum, "{sent}");
+            let at = sent % datagrams.count;
+            let text = std::str::from_utf8(datagrams.slice(at..at + 1)).unwrap();
+            let values = text.lines().map(|line| line.split([':', '|']).nth(1).unwrap());
+            sum += 2 * values.map(|value| value.parse::<u64>().unwrap()).sum::<u64>();
+        }
+        assert_eq!(Block::lines(Form::Put, &[1, 2]).halves, 2 * (107 + 114) + 2);
     }
 
     fn counters_in(datagram: &[u8]) -> u64 {

@@ -20,6 +20,9 @@ pub struct Sent {
     /// The sum of all counters, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counter_sum: Option<u64>,
+    /// The sum of all values, in halves, where the sender adds it up.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub halves: u64,
     /// Lines that the server answered, or requests that it answered with an error.
     pub refused: u64,
     pub seconds: f64,
@@ -30,6 +33,7 @@ impl Sent {
     pub fn add(&mut self, block: &Block) {
         self.points += block.points;
         self.bytes += block.bytes.len() as u64;
+        self.halves += block.halves;
         self.counter_sum = self.counter_sum.map(|sum| sum + block.counter_sum);
     }
 
@@ -48,6 +52,7 @@ impl Sum for Sent {
             requests: plus(sum.requests, one.requests),
             bytes: sum.bytes + one.bytes,
             counter_sum: plus(sum.counter_sum, one.counter_sum),
+            halves: sum.halves + one.halves,
             refused: sum.refused + one.refused,
             seconds: sum.seconds.max(one.seconds),
         })
@@ -109,6 +114,11 @@ pub fn short(number: f64) -> String {
         n if n >= 1e3 => format!("{:.0}k", n / 1e3),
         n => format!("{n:.0}"),
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {

@@ -2,14 +2,20 @@
 //!
 //! Rates double until one loses, then the gap is halved until it is narrow. A rate counts when
 //! one of two short trials lost nothing; a machine that is busy with other things makes the
-//! result too low, never too high.
+//! result too low, never too high. A trial may hold no flush: `flush` shows what those do.
 
 use crate::compare::QUIET;
+use crate::gateway::Arrived;
+use crate::ledger::Until;
+use crate::mix::Datagrams;
 use crate::report::short;
+use crate::shelf::Shelf;
+use crate::stand::{Host, Plan, Run, Stand, influxdb};
+use crate::statsd::Flow;
+use crate::table::{Table, Tabular};
 use crate::trial::{Bench, Load, Subject, Trial};
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt;
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -21,7 +27,7 @@ pub struct Search {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     load: String,
-    receiver: Subject,
+    receiver: String,
     /// Lines a second.
     lossless: f64,
     /// The next rate was not reached by the generator, so the receiver's own limit is higher.
@@ -32,16 +38,41 @@ struct Row {
     others: f64,
 }
 
-/// Searches for every pack and subject, from `first` lines a second.
-pub fn search(bench: &Bench, packs: &[(u64, f64)], subjects: &[Subject]) -> Result<Search> {
+/// Who is searched for the limit of.
+pub struct Receiver<'a> {
+    name: &'static str,
+    /// Offers packs of lines at a rate for a short while.
+    offer: Box<dyn Fn(u64, f64) -> Result<Trial> + 'a>,
+}
+
+/// The floor, the gateway, the same with a database behind it, and that on two sockets.
+pub fn receivers(bench: &Bench) -> Vec<Receiver<'_>> {
+    let subject = |name, subject| {
+        let offer = move |pack, rate| bench.run(subject, Load::Datagrams { pack, rate });
+        Receiver { name, offer: Box::new(offer) }
+    };
+    vec![
+        subject("bare", Subject::Bare),
+        subject("blackhole", Subject::Blackhole),
+        with_database(bench, "influxdb", 1),
+        with_database(bench, "influxdb, 2 sockets", 2),
+    ]
+}
+
+/// The gateway with windows whose rows go to a database in the generator.
+pub fn with_database<'a>(bench: &'a Bench, name: &'static str, sockets: u64) -> Receiver<'a> {
+    Receiver { name, offer: Box::new(move |pack, rate| bench.on_sockets(sockets, pack, rate)) }
+}
+
+/// Searches for every pack and receiver, from `first` lines a second.
+pub fn search(receivers: &[Receiver<'_>], packs: &[(u64, f64)]) -> Result<Search> {
     let mut rows = Vec::new();
     for &(pack, first) in packs {
-        for &subject in subjects {
-            let try_rate = |rate| bench.try_rate(subject, Load::Datagrams { pack, rate });
-            let (rate, found) = highest(first, try_rate)?;
+        for receiver in receivers {
+            let (rate, found) = highest(first, |rate| receiver.verdict(pack, rate))?;
             rows.push(Row {
                 load: Load::Datagrams { pack, rate }.to_string(),
-                receiver: subject,
+                receiver: receiver.name.to_owned(),
                 lossless: rate,
                 sender_limited: found.sender_limited,
                 cpu_per_million: found.trial.as_ref().map_or(f64::NAN, |trial| trial.per_million()),
@@ -50,6 +81,13 @@ pub fn search(bench: &Bench, packs: &[(u64, f64)], subjects: &[Subject]) -> Resu
         }
     }
     Ok(Search { rows })
+}
+
+impl Search {
+    /// Lines a second of the first row.
+    pub fn lossless(&self) -> f64 {
+        self.rows.first().map_or(0.0, |row| row.lossless)
+    }
 }
 
 /// What came of trying one rate.
@@ -66,12 +104,11 @@ struct Found {
     sender_limited: bool,
 }
 
-impl Bench {
-    fn try_rate(&self, subject: Subject, load: Load) -> Result<Verdict> {
+impl Receiver<'_> {
+    fn verdict(&self, pack: u64, rate: f64) -> Result<Verdict> {
         let mut verdict = Verdict::Lost;
         for _ in 0..2 {
-            let trial = self.run(subject, load)?;
-            let Load::Datagrams { rate, .. } = load else { return Ok(Verdict::Lost) };
+            let trial = (self.offer)(pack, rate)?;
             if trial.sent.rate() < rate * REACHED {
                 verdict = Verdict::SenderLimited;
             } else if trial.loss() == 0.0 {
@@ -80,6 +117,35 @@ impl Bench {
         }
         Ok(verdict)
     }
+}
+
+impl Bench {
+    fn on_sockets(&self, sockets: u64, pack: u64, rate: f64) -> Result<Trial> {
+        let cpus = if sockets > 1 { self.cpus.two_for_the_server() } else { self.cpus };
+        let host = Host { gateway: self.gateway.clone(), cpus };
+        crate::cpu::pin(cpus.generator)?;
+        let shelf = Shelf::start()?;
+        let plan = Plan { sockets, ..Plan::of(&influxdb(&shelf.url())) };
+        let stand = Stand::start(&host, &plan)?;
+        let datagrams = Datagrams::new(self.names, pack, false);
+        let lines = (rate * self.seconds) as u64;
+        let from = if sockets > 1 { SENDERS } else { 1 };
+        let flow = Flow { pack, rate, lines, gso: 32, sockets: from };
+        Ok(trial(stand.offer(&datagrams, flow, Until::Received)?, pack))
+    }
+}
+
+fn trial(run: Run, pack: u64) -> Trial {
+    let book = run.ledger.datagrams();
+    let arrived = Arrived {
+        received: book.received,
+        rejected: book.rejected.values().sum(),
+        kernel_dropped: book.kernel_dropped,
+        dropped: run.ledger.dropped(),
+        waiting: 0,
+        held: 0,
+    };
+    Trial { sent: run.sent, arrived, cpu_seconds: run.cpu_seconds, others: run.others, pack }
 }
 
 /// Doubles, then halves the gap. If even `first` is too much, the search goes down from it.
@@ -101,27 +167,27 @@ fn highest(first: f64, mut verdict: impl FnMut(f64) -> Result<Verdict>) -> Resul
     Ok((good, found))
 }
 
-impl fmt::Display for Search {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<16} {:<10} {:>10} {:>8} {:>7}",
-            "load", "receiver", "lossless", "CPU-s/M", "others"
-        )?;
-        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
-        write!(
-            f,
+impl Tabular for Search {
+    fn tables(&self) -> Vec<Table> {
+        let head = vec!["load", "receiver", "lossless", "CPU-s/M", "others", "limit"];
+        let notes = vec![format!(
             "Compare ratios, never rates; more than {QUIET} core of others makes a limit too low."
-        )
+        )];
+        vec![Table { head, rows: self.rows.iter().map(Row::cells).collect(), notes }]
     }
 }
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Row {
+    fn cells(&self) -> Vec<String> {
         let Self { load, receiver, lossless, cpu_per_million, others, .. } = self;
-        let rate = short(*lossless);
-        write!(f, "{load:<16} {receiver:<10} {rate:>8}/s {cpu_per_million:>8.3} {others:>7.2}")?;
-        if self.sender_limited { write!(f, "  the generator's limit") } else { Ok(()) }
+        vec![
+            load.clone(),
+            receiver.clone(),
+            format!("{}/s", short(*lossless)),
+            format!("{cpu_per_million:.3}"),
+            format!("{others:.2}"),
+            if self.sender_limited { "the generator's" } else { "its own" }.to_owned(),
+        ]
     }
 }
 
@@ -130,6 +196,9 @@ const REACHED: f64 = 0.95;
 
 /// The gap at which a search ends: the noise of the machine is wider.
 const NARROW: f64 = 1.07;
+
+/// Sockets that datagrams come from, so that the kernel spreads them over several receivers.
+const SENDERS: u64 = 16;
 
 /// A search goes down to this part of where it began.
 const GIVE_UP: f64 = 64.0;
@@ -150,6 +219,19 @@ mod tests {
         check(100.0, 1234.0);
         check(100.0, 100.0);
         check(100.0, 30.0);
+    }
+
+    #[test]
+    fn what_a_gateway_dropped_is_lost() {
+        let mut run = Run::default();
+        run.sent.points = 100;
+        let statsd = crate::ledger::ListenerBook { received: 100, ..Default::default() };
+        run.ledger.listeners.insert("statsd".to_owned(), statsd);
+        assert!(trial(run.clone(), 25).loss() == 0.0);
+        let dropped = [("queue_full".to_owned(), 7)].into();
+        let sink = crate::ledger::BackendBook { dropped, ..Default::default() };
+        run.ledger.backends.insert("sink".to_owned(), sink);
+        assert!((trial(run, 25).loss() - 0.07).abs() < 1e-12);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! The gateway and the bare receiver speak alike on standard error: a line of JSON for each
 //! bound socket, `{"message":"listening","listener":"statsd","address":"udp://127.0.0.1:40123"}`,
-//! then `{"message":"ready"}`. The log goes to a file, so that nobody has to drain a pipe.
+//! then `{"message":"ready"}`. Others are told where to listen, and are ready when they do. The log goes to a file, so that nobody has to drain a pipe.
 
 use crate::address::Address;
 use crate::cpu::{self, Cpus};
+use crate::kernel;
 use crate::pace::rest;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -28,6 +29,31 @@ pub struct Server {
 impl Server {
     /// Starts it and waits until it is ready.
     pub fn start(command: &mut Command, directory: &Path, cpus: Cpus) -> Result<Self> {
+        let mut server = Self::spawn(command, directory, cpus)?;
+        server.wait_until(|server| Ok(is_ready(&server.log())))?;
+        server.listeners = listeners_in(&server.log());
+        server.cpu_before = cpu::of_process(server.child.id())?;
+        Ok(server)
+    }
+
+    /// Starts one that does not say where it listens, but was told, and waits until it does.
+    pub fn start_silent(
+        command: &mut Command,
+        directory: &Path,
+        cpus: Cpus,
+        listeners: Vec<(String, Address)>,
+    ) -> Result<Self> {
+        let mut server = Self::spawn(command, directory, cpus)?;
+        server.listeners = listeners;
+        server.wait_until(|server| {
+            let bound = server.listeners.iter().map(|(_, address)| kernel::is_bound(address));
+            Ok(bound.collect::<Result<Vec<_>>>()?.into_iter().all(|bound| bound))
+        })?;
+        server.cpu_before = cpu::of_process(server.child.id())?;
+        Ok(server)
+    }
+
+    fn spawn(command: &mut Command, directory: &Path, cpus: Cpus) -> Result<Self> {
         command
             .stdin(Stdio::null())
             .stdout(File::create(directory.join(OUTPUT))?)
@@ -35,11 +61,7 @@ impl Server {
         let child = cpus.on_server(|| command.spawn())?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let directory = directory.to_owned();
-        let mut server = Self { child, directory, listeners: Vec::new(), cpu_before: 0.0 };
-        server.wait_until_ready()?;
-        server.listeners = listeners_in(&server.log());
-        server.cpu_before = cpu::of_process(server.child.id())?;
-        Ok(server)
+        Ok(Self { child, directory, listeners: Vec::new(), cpu_before: 0.0 })
     }
 
     /// Where one of its listeners is bound.
@@ -55,6 +77,12 @@ impl Server {
     /// CPU seconds since it was ready.
     pub fn cpu_seconds(&self) -> Result<f64> {
         Ok(cpu::of_process(self.child.id())? - self.cpu_before)
+    }
+
+    /// Bytes of memory that are its own now, and the most that ever were.
+    pub fn memory(&self) -> Result<Memory> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        Memory::of(&status).context("the kernel does not tell how much memory it has")
     }
 
     /// Bytes that it has handed to the disk.
@@ -75,9 +103,9 @@ impl Server {
         fs::read_to_string(self.directory.join(LOG)).unwrap_or_default()
     }
 
-    fn wait_until_ready(&mut self) -> Result<()> {
+    fn wait_until(&mut self, is_ready: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         let began = Instant::now();
-        while !is_ready(&self.log()) {
+        while !is_ready(self)? {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the server ended with {status}:\n{}", self.log());
             }
@@ -87,6 +115,23 @@ impl Server {
             rest(GLANCE);
         }
         Ok(())
+    }
+}
+
+/// What of a process is in memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub resident: u64,
+    pub peak: u64,
+}
+
+impl Memory {
+    fn of(status: &str) -> Option<Self> {
+        let bytes = |key: &str| {
+            let kibibytes = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(kibibytes.strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+        };
+        Some(Self { resident: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
     }
 }
 
@@ -131,6 +176,13 @@ const GLANCE: Duration = Duration::from_millis(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tpointsman\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t4\n";
+        assert_eq!(Memory::of(status), Some(Memory { resident: 1 << 20, peak: 2 << 20 }));
+        assert_eq!(Memory::of("Name:\tgone\n"), None);
+    }
 
     #[test]
     fn listeners_are_learnt_from_the_log() {

@@ -10,6 +10,7 @@ use crate::report::Sent;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg, setsockopt, sockopt};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -31,12 +32,38 @@ pub struct Offer {
 /// Sends as many lines as rate and time say, to the datagram, however long it takes.
 pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
     let datagrams = Datagrams::new(offer.names, offer.pack, offer.tags);
-    let total = (offer.rate * offer.seconds / offer.pack as f64).round() as u64;
-    let per_second = offer.rate / offer.pack as f64;
-    let mut sender = Sender::connect(to, &datagrams, offer.gso)?;
+    let Offer { pack, rate, gso, .. } = offer;
+    let lines = (offer.rate * offer.seconds).round() as u64;
+    send_datagrams(to, &datagrams, Flow { pack, rate, lines, gso, sockets: 1 })
+}
+
+/// How datagrams that are made already leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Lines in each of them.
+    pub pack: u64,
+    /// Lines a second.
+    pub rate: f64,
+    /// Lines in all.
+    pub lines: u64,
+    /// Datagrams that one message is cut into, at the most.
+    pub gso: u64,
+    /// Sockets that take turns: a receiver with several of its own is given each sender's
+    /// datagrams on the same one.
+    pub sockets: u64,
+}
+
+/// Sends them round and round.
+pub fn send_datagrams(to: SocketAddr, datagrams: &Datagrams, flow: Flow) -> Result<Sent> {
+    let total = flow.lines.div_ceil(flow.pack);
+    let per_second = flow.rate / flow.pack as f64;
+    let senders = (0..flow.sockets.max(1)).map(|_| Sender::connect(to, datagrams, flow.gso));
+    let mut senders: VecDeque<_> = senders.collect::<Result<_>>()?;
     let began = Instant::now();
     let mut sent = 0;
     while sent < total {
+        senders.rotate_left(1);
+        let Some(sender) = senders.front_mut() else { break };
         let due = (began.elapsed().as_secs_f64() * per_second) as u64;
         // A sender that fell behind must not make up for it by a flood of its own making.
         let burst = due.saturating_sub(sent).min(sender.burst(per_second)).min(total - sent);
@@ -45,7 +72,7 @@ pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
         rest(TICK);
     }
     Ok(Sent {
-        points: sent * offer.pack,
+        points: sent * flow.pack,
         datagrams: Some(sent),
         bytes: sent * datagrams.length as u64,
         counter_sum: Some(datagrams.counter_sum(sent)),

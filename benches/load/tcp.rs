@@ -3,11 +3,12 @@
 //! Each connection sends blocks of its own share of the series, flat out unless a rate is asked
 //! for, and hears out what the server says to the end: answers are refusals in both protocols.
 
-use crate::mix::{Block, Form, share};
+use crate::mix::{Block, Datagrams, Form, share};
 use crate::pace::Pace;
 use crate::report::Sent;
+use crate::statsd::Flow;
 use anyhow::{Context, Result, anyhow};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,6 +32,30 @@ pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
         let counter_sum = matches!(offer.form, Form::Statsd { .. }).then_some(0);
         let sent = Sent { counter_sum, ..Sent::default() };
         send_blocks(to, blocks(offer, connection), pace, sent)
+    })
+}
+
+/// Sends the lines of datagrams round and round over one connection.
+pub fn send_datagrams(to: SocketAddr, datagrams: &Datagrams, flow: Flow) -> Result<Sent> {
+    let mut stream = BufWriter::with_capacity(BUFFER, TcpStream::connect(to)?);
+    let total = flow.lines.div_ceil(flow.pack);
+    let length = Duration::from_secs_f64(flow.lines as f64 / flow.rate);
+    let pace = Pace::new(Some(flow.rate), length);
+    for turn in 0..total {
+        let at = turn % datagrams.count;
+        if turn % BREATH == 0 {
+            pace.wait(turn * flow.pack);
+        }
+        stream.write_all(datagrams.slice(at..at + 1))?;
+        stream.write_all(b"\n")?;
+    }
+    stream.flush()?;
+    Ok(Sent {
+        points: total * flow.pack,
+        bytes: total * (datagrams.length as u64 + 1),
+        counter_sum: Some(datagrams.counter_sum(total)),
+        seconds: pace.elapsed().as_secs_f64(),
+        ..Sent::default()
     })
 }
 
@@ -105,6 +130,11 @@ fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
+const BUFFER: usize = 64 << 10;
+
+/// Datagrams' worth of lines between two looks at the clock.
+const BREATH: u64 = 64;
+
 /// Lines of a block: about 100 kB, so that calls of the kernel do not count.
 const LINES: usize = 1250;
 
@@ -136,6 +166,21 @@ mod tests {
         assert_eq!(sent.points % 50, 0, "whole blocks");
         assert!(sent.points > 0);
         assert_eq!(sent.refused, 2);
+    }
+
+    #[test]
+    fn lines_of_datagrams_come_whole() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let datagrams = Datagrams::new(10, 4, false);
+        let flow = Flow { pack: 4, rate: 1e6, lines: 18, gso: 1, sockets: 1 };
+        let sent = send_datagrams(to, &datagrams, flow).unwrap();
+        let mut text = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+        assert_eq!((sent.points, sent.bytes), (20, text.len() as u64));
+        let counters = text.lines().filter_map(|line| line.strip_suffix("|c"));
+        let sum = counters.map(|line| line.rsplit_once(':').unwrap().1.parse::<u64>().unwrap());
+        assert_eq!(sent.counter_sum, Some(sum.sum()));
     }
 
     fn read_and_grumble(mut stream: TcpStream) -> u64 {

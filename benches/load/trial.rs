@@ -6,12 +6,14 @@ use crate::http;
 use crate::mix::Form;
 use crate::report::{Received, Sent};
 use crate::server::Server;
+use crate::sink::Sink;
 use crate::statsd;
 use crate::tcp;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::env;
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -24,6 +26,8 @@ pub enum Subject {
     Bare,
     /// The gateway, with a backend that keeps nothing.
     Blackhole,
+    /// The gateway, with an InfluxDB that takes everything at once.
+    Influxdb,
     /// The gateway with its embedded store.
     Store,
 }
@@ -49,6 +53,8 @@ pub struct Bench {
     pub cpus: Cpus,
     pub names: u64,
     pub seconds: f64,
+    /// Seconds of a window before an InfluxDB.
+    pub window: f64,
 }
 
 /// What came of one trial.
@@ -87,35 +93,51 @@ impl Bench {
     /// Starts the subject, offers the load, reads the books, stops the subject.
     pub fn run(&self, subject: Subject, load: Load) -> Result<Trial> {
         let directory = tempfile::tempdir()?;
-        let mut server = self.start(subject, load, directory.path())?;
+        // What the sink does is the generator's.
+        cpu::pin(self.cpus.generator)?;
+        let sink = Sink::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let mut server = self.start(subject, load, directory.path(), sink.address())?;
         let trial = self.offer_and_settle(subject, load, &mut server);
         trial
             .with_context(|| format!("{load} to {subject}; its log ends:\n{}", tail(&server.log())))
     }
 
-    fn start(&self, subject: Subject, load: Load, directory: &Path) -> Result<Server> {
-        match subject {
-            Subject::Bare => {
-                let mut command = Command::new(env::current_exe()?);
-                let listen = format!("{}://127.0.0.1:0", load.scheme());
-                command.args(["bare", "--json", "--idle", "0.3", "--listen", &listen]);
-                Server::start(&mut command, directory, self.cpus)
-            }
-            Subject::Blackhole | Subject::Store => {
-                let section = gateway::of_windows(&subject.to_string());
-                gateway::start(&self.gateway, &section, directory, self.cpus)
-            }
-        }
+    fn start(
+        &self,
+        subject: Subject,
+        load: Load,
+        directory: &Path,
+        sink: SocketAddr,
+    ) -> Result<Server> {
+        let section = match subject {
+            Subject::Bare => return self.start_bare(load, directory),
+            Subject::Blackhole | Subject::Store => gateway::of_windows(&subject.to_string()),
+            Subject::Influxdb => gateway::of_influxdb(sink, self.window),
+        };
+        gateway::start(&self.gateway, &section, directory, self.cpus)
+    }
+
+    /// Starts the bare receiver of a load.
+    pub fn start_bare(&self, load: Load, directory: &Path) -> Result<Server> {
+        let mut command = Command::new(env::current_exe()?);
+        let listen = format!("{}://127.0.0.1:0", load.scheme());
+        command.args(["bare", "--json", "--idle", IDLE, "--listen", &listen]);
+        Server::start(&mut command, directory, self.cpus)
     }
 
     fn offer_and_settle(&self, subject: Subject, load: Load, server: &mut Server) -> Result<Trial> {
         let others = Others::watch()?;
-        let sent = self.offer(subject, load, server)?;
+        let listener = if subject == Subject::Bare { "bare" } else { load.listener() };
+        let sent = self.offer(load, server.address(listener, load.scheme())?, self.seconds)?;
+        let (points, pack) = (sent.points, load.pack());
         let (arrived, cpu_seconds) = match subject {
             Subject::Bare => settle_bare(server)?,
             Subject::Blackhole | Subject::Store => {
-                let (points, pack) = (sent.points, load.pack());
-                let arrived = gateway::settle(server, load.listener(), points, pack)?;
+                let arrived = gateway::settle(server, listener, points, pack)?;
+                (arrived, server.cpu_seconds()?)
+            }
+            Subject::Influxdb => {
+                let arrived = gateway::deliver(server, listener, points, pack, self.window)?;
                 (arrived, server.cpu_seconds()?)
             }
         };
@@ -123,10 +145,9 @@ impl Bench {
         Ok(Trial { sent, arrived, cpu_seconds, others, pack: load.pack() })
     }
 
-    fn offer(&self, subject: Subject, load: Load, server: &Server) -> Result<Sent> {
-        let listener = if subject == Subject::Bare { "bare" } else { load.listener() };
-        let to = server.address(listener, load.scheme())?;
-        let Self { names, seconds, .. } = *self;
+    /// Sends the load there for so long.
+    pub fn offer(&self, load: Load, to: SocketAddr, seconds: f64) -> Result<Sent> {
+        let Self { names, .. } = *self;
         let points = http::Offer { names, connections: 2, batch: 5000, rate: None, seconds };
         match load {
             Load::Datagrams { pack, rate } => {
@@ -145,7 +166,7 @@ impl Bench {
 
 impl Load {
     /// The listener of the gateway that understands it.
-    const fn listener(self) -> &'static str {
+    pub const fn listener(self) -> &'static str {
         match self {
             Self::Datagrams { .. } => "statsd",
             Self::Put => "tsdb",
@@ -153,12 +174,13 @@ impl Load {
         }
     }
 
-    const fn scheme(self) -> &'static str {
+    /// What it is sent over.
+    pub const fn scheme(self) -> &'static str {
         if matches!(self, Self::Datagrams { .. }) { "udp" } else { "tcp" }
     }
 
     /// Points that are lost with a datagram.
-    const fn pack(self) -> u64 {
+    pub const fn pack(self) -> u64 {
         if let Self::Datagrams { pack, .. } = self { pack } else { 0 }
     }
 }
@@ -179,13 +201,14 @@ impl fmt::Display for Subject {
         f.pad(match self {
             Self::Bare => "bare",
             Self::Blackhole => "blackhole",
+            Self::Influxdb => "influxdb",
             Self::Store => "store",
         })
     }
 }
 
 /// Waits for the bare receiver, which ends soon after the load and then tells all it knows.
-fn settle_bare(server: &mut Server) -> Result<(Arrived, f64)> {
+pub fn settle_bare(server: &mut Server) -> Result<(Arrived, f64)> {
     let told = server.finish()?;
     let Received { lines, kernel_dropped, cpu_seconds, .. } = serde_json::from_str(&told)?;
     Ok((Arrived { received: lines, kernel_dropped, ..Arrived::default() }, cpu_seconds))
@@ -221,6 +244,10 @@ pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
+
+/// Seconds without anything after which the bare receiver takes the load for over; a sender on a
+/// busy machine may be kept waiting for a part of that.
+const IDLE: &str = "1";
 
 #[cfg(test)]
 mod tests {

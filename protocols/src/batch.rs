@@ -107,9 +107,7 @@ impl Batch {
     /// Copies a point, usually out of another batch.
     pub fn push(&mut self, point: &Point<'_>) {
         let mut writer = self.begin(point.name);
-        for tag in point.tags.iter() {
-            writer.append_tag(tag);
-        }
+        writer.append_tags(point.tags);
         if let Measure::Fields(fields) = &point.measure {
             for (key, value) in fields.iter() {
                 writer.append_field(key, value);
@@ -173,11 +171,30 @@ impl PointWriter<'_> {
     /// Adds a tag, or replaces the value of the one with the same key (the last wins).
     /// Answers the value that stood there before, if there was one.
     pub fn tag(&mut self, key: &str, value: Option<&str>) -> Option<Replaced> {
-        let found = self.own_tags().iter().position(|tag| tag.key.of(&self.batch.text) == key);
-        let Some(index) = found.map(|index| self.mark.tags + index) else {
+        let Some(index) = self.place_of(key) else {
             self.append_tag(Tag { key, value });
             return None;
         };
+        self.replace(index, value)
+    }
+
+    /// As [`tag`](Self::tag), of the tag that is written `key=value`, with the `=` at that place.
+    /// It stays written like that, which encoders make use of.
+    pub(crate) fn tag_pair(&mut self, pair: &str, equals: usize) -> Option<Replaced> {
+        let key = pair.get(..equals).unwrap_or(pair);
+        let Some(index) = self.place_of(key) else {
+            self.append_pair(pair, equals);
+            return None;
+        };
+        self.replace(index, Some(pair.get(equals + 1..).unwrap_or("")))
+    }
+
+    fn place_of(&self, key: &str) -> Option<usize> {
+        let found = self.own_tags().iter().position(|tag| tag.key.of(&self.batch.text) == key);
+        found.map(|index| self.mark.tags + index)
+    }
+
+    fn replace(&mut self, index: usize, value: Option<&str>) -> Option<Replaced> {
         let old = self.batch.tags.get(index)?.value;
         let same = old.map(|span| span.of(&self.batch.text)) == value;
         if !same {
@@ -269,6 +286,24 @@ impl PointWriter<'_> {
         let key = self.batch.append(tag.key);
         let value = tag.value.map(|value| self.batch.append(value));
         self.batch.tags.push(TagSpan { key, value });
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // As for `Batch::append`.
+    fn append_pair(&mut self, pair: &str, equals: usize) {
+        let Span { start, end } = self.batch.append(pair);
+        let middle = start + equals as u32;
+        let (key, value) = (Span { start, end: middle }, Span { start: middle + 1, end });
+        self.batch.tags.push(TagSpan { key, value: Some(value) });
+    }
+
+    /// Copies all tags of a point, with their text in one piece if it is one.
+    fn append_tags(&mut self, tags: Tags<'_>) {
+        let Some(text) = tags.one_text() else {
+            return tags.iter().for_each(|tag| self.append_tag(tag));
+        };
+        let from = tags.start();
+        let to = self.batch.append(text).start;
+        self.batch.tags.extend(tags.spans.iter().map(|tag| tag.moved(from, to)));
     }
 
     /// Adds a column whose key is known to be new, without looking through the others.

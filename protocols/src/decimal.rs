@@ -7,27 +7,71 @@
 //! Written: the shortest digits that read back as the same double.
 
 use crate::Number;
+use crate::scan::each;
 use std::io::Write;
 
 /// Reads a finite decimal number. One too small for a double is zero, as everywhere.
 pub fn parse_finite(text: &str) -> Option<f64> {
     // The standard parser takes just our grammar, and the words for infinity and NaN, which
     // are not finite.
-    text.parse().ok().filter(|value: &f64| value.is_finite())
+    match short(text.as_bytes()) {
+        Some(number) => Some(number.as_f64()),
+        None => text.parse().ok().filter(|value: &f64| value.is_finite()),
+    }
+}
+
+/// The same of bytes that may be no text at all.
+pub(crate) fn parse_finite_bytes(bytes: &[u8]) -> Option<f64> {
+    match short(bytes) {
+        Some(number) => Some(number.as_f64()),
+        None => parse_finite(std::str::from_utf8(bytes).ok()?),
+    }
 }
 
 /// Reads a number: an integer where one of 64 bits is spelt, everything else as
 /// [`parse_finite`] does.
 pub fn parse_number(text: &str) -> Option<Number> {
-    integer(text).or_else(|| parse_finite(text).map(Number::F64))
+    short(text.as_bytes()).or_else(|| integer(text)).or_else(|| parse_finite(text).map(Number::F64))
+}
+
+/// What most numbers are: few digits, and no exponent. Up to fifteen digits are a whole number
+/// that a double holds exactly, and so is the power of ten; so their quotient is rounded once,
+/// and is the double that is nearest to the text.
+fn short(text: &[u8]) -> Option<Number> {
+    let (negative, bytes) = match text {
+        [b'-', bytes @ ..] => (true, bytes),
+        [b'+', bytes @ ..] => (false, bytes),
+        bytes => (false, bytes),
+    };
+    if bytes.len() > SHORT_MAX {
+        return None;
+    }
+    let (mut digits, mut count, mut point) = (0_i64, 0, None);
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte.wrapping_sub(b'0') {
+            digit @ 0..=9 => (digits, count) = (digits * 10 + i64::from(digit), count + 1),
+            _ if *byte == b'.' && point.is_none() => point = Some(at + 1),
+            _ => return None,
+        }
+    }
+    if count == 0 {
+        return None;
+    }
+    match point {
+        None if negative && digits == 0 => Some(Number::F64(-0.0)),
+        None => Some(Number::I64(if negative { -digits } else { digits })),
+        Some(point) => {
+            #[allow(clippy::cast_precision_loss)] // There is none below 2^53.
+            let value = digits as f64 / POWERS.get(bytes.len() - point)?;
+            Some(Number::F64(if negative { -value } else { value }))
+        }
+    }
 }
 
 /// Writes a finite number without an exponent, which many statsd servers cannot read.
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // Then it is not whole.
-    let whole = value as i64;
-    if whole as f64 == value && value.abs() < INTEGERS_END {
-        return write_integer(out, whole, value.is_sign_negative());
+    if write_short(out, value) {
+        return;
     }
     let mut buffer = ryu::Buffer::new();
     let text = buffer.format(value);
@@ -38,6 +82,52 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
         // Writing into a vector cannot fail.
         let _ = write!(out, "{value}");
     }
+}
+
+/// Writes a number that is whole, or has few decimals, as its shortest digits; answers whether it
+/// is such a one. No two decimal numbers of up to fifteen digits are the same double, so digits
+/// that give back the double are the only ones so short.
+pub(crate) fn write_short(out: &mut Vec<u8>, value: f64) -> bool {
+    let Some((digits, decimals)) = short_digits(value.abs()) else { return false };
+    if value.is_sign_negative() {
+        out.push(b'-');
+    }
+    let power = 10_u64.pow(decimals);
+    out.extend_from_slice(itoa::Buffer::new().format(digits / power).as_bytes());
+    if decimals > 0 {
+        out.push(b'.');
+    }
+    for place in (0..decimals).rev() {
+        let [digit, ..] = (digits / 10_u64.pow(place) % 10).to_le_bytes();
+        out.push(b'0' + digit);
+    }
+    true
+}
+
+/// The digits of a positive number, and how many of them are decimals.
+fn short_digits(value: f64) -> Option<(u64, u32)> {
+    for (power, decimals) in POWERS.iter().zip(0..=SHORT_DECIMALS) {
+        let shifted = value * power;
+        if shifted >= SHORT_END {
+            return None;
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Then it is not whole.
+        let digits = shifted as u64;
+        #[allow(clippy::cast_precision_loss)] // There is none below 2^53.
+        let whole = digits as f64;
+        if whole == shifted && whole / power == value {
+            return Some(without_zeros(digits, decimals));
+        }
+    }
+    None
+}
+
+/// The product may have been rounded just where the last digit was whole, so one more was taken.
+const fn without_zeros(mut digits: u64, mut decimals: u32) -> (u64, u32) {
+    while decimals > 0 && digits.is_multiple_of(10) {
+        (digits, decimals) = (digits / 10, decimals - 1);
+    }
+    (digits, decimals)
 }
 
 /// Writes a number as it is: integers keep all their digits.
@@ -70,6 +160,32 @@ pub(crate) fn is_decimal(text: &str) -> bool {
     }
 }
 
+/// The whole number of which `text` is the digits, and nothing but its one to nineteen digits.
+pub(crate) fn digits(text: &str) -> Option<u64> {
+    let (eights, rest) = text.as_bytes().as_chunks::<8>();
+    if !(1..=19).contains(&text.len()) {
+        return None;
+    }
+    let whole = eights
+        .iter()
+        .try_fold(0, |total, eight| Some(total * 100_000_000 + eight_digits(*eight)?))?;
+    rest.iter().try_fold(whole, |total, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| total * 10 + u64::from(digit))
+    })
+}
+
+/// Eight digits at once: neighbours become pairs, pairs become fours, and these the number.
+fn eight_digits(eight: [u8; 8]) -> Option<u64> {
+    let eight = u64::from_le_bytes(eight) ^ each(b'0');
+    let beyond = (eight.wrapping_add(each(0x80 - 10)) | eight) & each(0x80);
+    let pairs = eight.wrapping_mul(10).wrapping_add(eight >> 8);
+    let (even, odd) = (pairs & PAIRS, (pairs >> 16) & PAIRS);
+    let high = even.wrapping_mul(100 + (1_000_000 << 32));
+    let low = odd.wrapping_mul(1 + (10_000 << 32));
+    (beyond == 0).then_some(high.wrapping_add(low) >> 32)
+}
+
 /// Whether `text` is one ASCII digit or more, and nothing else.
 pub(crate) fn are_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -80,16 +196,21 @@ pub(crate) fn unsigned(text: &str) -> &str {
     text.strip_prefix(['+', '-']).unwrap_or(text)
 }
 
-/// The sign is told apart because a double knows `-0` and an integer does not.
-fn write_integer(out: &mut Vec<u8>, value: i64, negative: bool) {
-    if negative {
-        out.push(b'-');
-    }
-    out.extend_from_slice(itoa::Buffer::new().format(value.unsigned_abs()).as_bytes());
-}
+/// Fifteen digits and a point, or one digit more.
+const SHORT_MAX: usize = 16;
 
-/// From 2^53 on a double no longer knows every integer, and its shortest digits differ.
-const INTEGERS_END: f64 = 9_007_199_254_740_992.0;
+/// Exact, as all of them up to 10^22 are.
+const POWERS: [f64; SHORT_MAX] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// Where sixteen digits begin.
+const SHORT_END: f64 = 1e15;
+
+/// Milliseconds have so many, and each costs a trial.
+const SHORT_DECIMALS: u32 = 3;
+
+/// Every second pair of digits.
+const PAIRS: u64 = 0x0000_00ff_0000_00ff;
 
 #[cfg(test)]
 mod tests {
@@ -168,6 +289,7 @@ mod tests {
             (5.0, "5"),
             (-3.0, "-3"),
             (0.1, "0.1"),
+            (668_590_663.69, "668590663.69"),
             (0.3333333333333333, "0.3333333333333333"),
             (1e-7, "0.0000001"),
             (1e16, "10000000000000000"),
@@ -192,6 +314,37 @@ mod tests {
     }
 
     proptest! {
+        /// The short way and the long one come to the same, to the bit.
+        #[test]
+        fn short_numbers_are_exact(text in "[+-]?[0-9]{0,17}[.]?[0-9]{0,17}") {
+            if let Some(number) = short(text.as_bytes()) {
+                let (integer, double) = (integer(&text), text.parse::<f64>().unwrap());
+                prop_assert_eq!(number, integer.unwrap_or(Number::F64(double)));
+                prop_assert_eq!(number.as_f64().to_bits(), double.to_bits());
+            }
+        }
+
+        /// Short digits are the shortest.
+        #[test]
+        fn short_digits_are_the_shortest(digits in 0..10_u64.pow(16), decimals in 0..6, bits: u64) {
+            for value in [digits as f64 / 10_f64.powi(decimals), f64::from_bits(bits)] {
+                let mut out = Vec::new();
+                if value.is_finite() && write_short(&mut out, value) {
+                    let mut buffer = ryu::Buffer::new();
+                    let text = buffer.format_finite(value);
+                    let text = text.strip_suffix(".0").unwrap_or(text);
+                    prop_assert_eq!(std::str::from_utf8(&out).unwrap(), text);
+                }
+            }
+        }
+
+        /// So many digits are the number that they spell.
+        #[test]
+        fn digits_are_a_number(text in "[0-9]{0,21}|[0-9/:é]{1,19}") {
+            let expected = text.parse::<u64>().ok().filter(|_| text.len() < 20);
+            prop_assert_eq!(digits(&text), expected);
+        }
+
         /// The form that is asked for, and the one that the standard parser reads, are one.
         #[test]
         fn the_form_is_what_is_read(text in "[+-]?[0-9.]{0,4}([eE][+-]?[0-9.]{0,3})?|[+-.eE0-9infaNIy]{0,6}") {

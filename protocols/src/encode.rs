@@ -1,5 +1,6 @@
 //! What every encoder does, and how it counts what it leaves out.
 
+use crate::statsd::Verbatim;
 use crate::{Point, Skip};
 
 /// Turns points into the bytes of one backend. Pure: the same point gives the same bytes.
@@ -40,6 +41,11 @@ pub trait Encode: Send {
     /// Parts of points (a text column, a non-finite field) left out since the last call, and why.
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         Vec::new()
+    }
+
+    /// Which lines of statsd are records of this format as they are; `None` if no line is.
+    fn verbatim(&self) -> Option<Verbatim> {
+        None
     }
 }
 

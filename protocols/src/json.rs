@@ -31,7 +31,8 @@
 mod answer;
 pub(crate) mod body;
 pub(crate) mod draft;
-mod value;
+pub(crate) mod plain;
+pub(crate) mod value;
 
 pub use body::BodyError;
 
@@ -40,8 +41,9 @@ use crate::decimal::unsigned;
 use crate::error::ParseError;
 use crate::refusals::{ItemError, Refusal, Refusals};
 use crate::timestamp::TimeRange;
-use body::{Text, each_element, each_item, each_member};
+use body::{Items, Text, each_element, each_item, each_member};
 use draft::Draft;
+use plain::Plain;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use value::Scalar;
@@ -90,7 +92,7 @@ pub fn parse_points<'a>(
 ) -> Result<Outcome<'a>, BodyError> {
     let mark = out.mark();
     let mut reader = Reader::new(limits, out);
-    let read = each_item(body, |index, item| reader.item(index, item));
+    let read = each_item(body, &mut reader);
     let outcome = reader.outcome;
     if let Err(error) = read {
         out.rollback(mark);
@@ -109,7 +111,7 @@ pub fn parse_json_lines<'a>(body: &'a [u8], limits: Limits, out: &mut Batch) -> 
             continue;
         }
         match json_of(line) {
-            Ok(item) => reader.item(index, item),
+            Ok(item) => reader.other(index, item),
             Err(refusal) => reader.outcome.refusals.add(index, None, refusal),
         }
     }
@@ -208,16 +210,6 @@ impl<'a, 'o> Reader<'a, 'o> {
         Self { unfolded_left, draft: Draft::new(limits), outcome: Outcome::default(), out }
     }
 
-    fn item(&mut self, index: usize, item: &'a RawValue) {
-        self.draft.clear();
-        let result = match self.gather(item) {
-            Ok(Shape::Point) => self.write(),
-            Ok(Shape::Series { columns, rows }) => self.series(index, item, columns, rows),
-            Err(refusal) => Err(refusal),
-        };
-        self.refuse(index, item, result);
-    }
-
     fn refuse(&mut self, index: usize, item: &'a RawValue, result: Result<(), Refusal>) {
         if let Err(refusal) = result {
             self.outcome.refusals.add(index, Some(item), refusal);
@@ -239,10 +231,7 @@ impl<'a, 'o> Reader<'a, 'o> {
         let draft = &mut self.draft;
         members(item, |key, value| take(draft, &mut aside, key, value))?;
         if let Some(metric) = aside.metric {
-            match draft.name {
-                None => draft.named(metric)?,
-                Some(_) => draft.column(Cow::Borrowed("metric"), metric)?,
-            }
+            take_metric(draft, metric)?;
         }
         match (aside.columns, aside.rows) {
             (None, None) => Ok(Shape::Point),
@@ -301,6 +290,55 @@ impl<'a, 'o> Reader<'a, 'o> {
             return Err(ParseError::ColumnMismatch.into());
         }
         self.write()
+    }
+}
+
+impl<'a> Items<'a> for Reader<'a, '_> {
+    fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
+        self.draft.clear();
+        let (draft, mut metric) = (&mut self.draft, None);
+        item.members(|item, key| take_plain(draft, &mut metric, key, item))?;
+        if let Some(metric) = metric {
+            take_metric(draft, metric).ok()?;
+        }
+        self.write().ok()
+    }
+
+    fn other(&mut self, index: usize, item: &'a RawValue) {
+        self.draft.clear();
+        let result = match self.gather(item) {
+            Ok(Shape::Point) => self.write(),
+            Ok(Shape::Series { columns, rows }) => self.series(index, item, columns, rows),
+            Err(refusal) => Err(refusal),
+        };
+        self.refuse(index, item, result);
+    }
+}
+
+/// A member of a point, as [`take`] takes it. Series and nested fields are not plain.
+fn take_plain<'a>(
+    draft: &mut Draft<'a>,
+    metric: &mut Option<Scalar<'a>>,
+    key: &'a str,
+    item: &mut Plain<'a>,
+) -> Option<()> {
+    if key == "tags" {
+        return item.members(|item, key| draft.tag(Cow::Borrowed(key), item.scalar()?).ok());
+    }
+    let value = item.scalar()?;
+    match key {
+        "name" => draft.named(value),
+        "metric" => once(metric, value, "metric"),
+        _ => draft.member(Cow::Borrowed(key), value),
+    }
+    .ok()
+}
+
+/// Where there is no name, `metric` is one.
+fn take_metric<'a>(draft: &mut Draft<'a>, metric: Scalar<'a>) -> Result<(), Refusal> {
+    match draft.name {
+        None => draft.named(metric),
+        Some(_) => draft.column(Cow::Borrowed("metric"), metric),
     }
 }
 

@@ -31,6 +31,7 @@ mod refusals;
 pub mod decimal;
 pub mod frame;
 mod name;
+mod scan;
 pub mod timestamp;
 mod token;
 

@@ -299,6 +299,57 @@ impl<'a> Tags<'a> {
     }
 }
 
+impl<'a> Tags<'a> {
+    /// Where the text of the first begins.
+    pub(crate) fn start(&self) -> u32 {
+        self.spans.first().map_or(0, |tag| tag.key.start)
+    }
+
+    /// Of each tag, in order, its text as `key=value` where it was kept so.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = Option<&'a str>> + use<'a> {
+        let text = self.text;
+        self.spans.iter().map(move |tag| {
+            let value = tag.value?;
+            let joined = text.as_bytes().get(tag.key.end as usize) == Some(&b'=');
+            let pair = Span { start: tag.key.start, end: value.end };
+            (joined && value.start == tag.key.end + 1).then(|| pair.of(text))
+        })
+    }
+
+    /// The text of all of them, with no more between them than the marks of their protocol;
+    /// `None` of those that do not stand one after the other.
+    pub(crate) fn one_text(&self) -> Option<&'a str> {
+        let start = self.start();
+        let end = self.spans.iter().try_fold(start, |end, tag| tag.behind(end))?;
+        self.text.get(start as usize..end as usize)
+    }
+}
+
+impl TagSpan {
+    /// Its end, if it begins at `end` and is of one piece.
+    fn behind(&self, end: u32) -> Option<u32> {
+        let Self { key, value } = *self;
+        let joined = value.is_none_or(|value| value.start.wrapping_sub(key.end) <= 1);
+        (key.start == end && joined).then(|| value.map_or(key.end, |value| value.end))
+    }
+
+    /// The same of a text that was copied.
+    pub(crate) const fn moved(self, from: u32, to: u32) -> Self {
+        let Self { key, value } = self;
+        let value = match value {
+            Some(value) => Some(value.moved(from, to)),
+            None => None,
+        };
+        Self { key: key.moved(from, to), value }
+    }
+}
+
+impl Span {
+    const fn moved(self, from: u32, to: u32) -> Self {
+        Self { start: self.start - from + to, end: self.end - from + to }
+    }
+}
+
 impl PartialEq for Tags<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Owns: the grammar of a line ([`parse_line`]), of events and service checks
-//! ([`parse_event`], [`parse_service_check`]), and the way back ([`Encoder`], [`packets`]).
+//! ([`parse_event`], [`parse_service_check`]), and the way back ([`Encoder`], [`packets`]), which
+//! is no way at all for lines that would be written as they came ([`Verbatim`]).
 //! Does not aggregate, restore sample rates or make names fit other backends: a point says
 //! what the client said.
 //!
@@ -22,13 +23,18 @@
 
 mod encode;
 mod event;
+mod head;
 mod packets;
 mod parse;
+mod plain;
 mod tags;
+mod verbatim;
 
 pub use encode::{Encoder, TagDialect};
 pub use event::{Event, ServiceCheck, parse_event, parse_service_check};
+pub use head::{Head, Shape, Split, splits};
 pub use packets::packets;
+pub use verbatim::{Verbatim, is_plain_number};
 
 use crate::{Batch, ParseError};
 
@@ -52,6 +58,9 @@ pub fn parse_line(
     }
     if event::is_service_check(line) {
         return parse_service_check(line).map(|_| Line::ServiceCheck);
+    }
+    if let Some(parsed) = plain::metric(line, out) {
+        return Ok(Line::Points(parsed));
     }
     let mark = out.mark();
     let parsed = parse::metric(line, dialects, limits, out);

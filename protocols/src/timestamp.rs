@@ -5,7 +5,7 @@
 //! (after the year 2262) is refused as out of range; it is never clamped into another year.
 //! There is no clock here: "no time given" is the caller's `None`.
 
-use crate::decimal::{are_digits, is_decimal};
+use crate::decimal::{digits, is_decimal};
 use crate::error::ParseError;
 use crate::point::UnixNanos;
 use std::iter::repeat;
@@ -23,20 +23,21 @@ use std::iter::repeat;
 ///
 /// [`ParseError::InvalidTimestamp`] or [`ParseError::TimestampOutOfRange`].
 pub fn put(text: &str) -> Result<UnixNanos, ParseError> {
-    let (whole, fraction) = match text.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (text, None),
-    };
-    if !are_digits(whole) || !fraction.is_none_or(are_digits) {
-        return Err(ParseError::InvalidTimestamp);
-    }
-    let scale = match (whole.len(), fraction.map(str::len)) {
-        (1..=10, None) | (10, Some(1..=3)) => 9,
-        (13, None) => 6,
+    let (count, scale) = match (text.len(), digits(text)) {
+        (1..=10, Some(secs)) => (secs, 1_000_000_000),
+        (13, Some(millis)) => (millis, 1_000_000),
+        (12..=14, None) => put_fraction(text).ok_or(ParseError::InvalidTimestamp)?,
         _ => return Err(ParseError::InvalidTimestamp),
     };
-    let digits = whole.bytes().chain(fraction.unwrap_or("").bytes());
-    positive(digits, whole.len() + scale)
+    scaled(count, scale)
+}
+
+/// Seconds with a fraction, as milliseconds.
+fn put_fraction(text: &str) -> Option<(u64, u64)> {
+    let (whole, fraction) = text.split_once('.').filter(|(whole, _)| whole.len() == 10)?;
+    let zeros = 3_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?;
+    let millis = digits(whole)? * 1000 + digits(fraction)? * 10_u64.pow(zeros);
+    Some((millis, 1_000_000))
 }
 
 /// The rule of our own JSON: the size of a positive number tells its unit.
@@ -55,6 +56,10 @@ pub fn put(text: &str) -> Result<UnixNanos, ParseError> {
 ///
 /// [`ParseError::InvalidTimestamp`] or [`ParseError::TimestampOutOfRange`].
 pub fn number(text: &str) -> Result<UnixNanos, ParseError> {
+    if let Some(count) = digits(text).filter(|_| text.len() <= 18 && !text.starts_with('0')) {
+        let point = to_i64(text.len());
+        return scaled(count, 10_u64.pow(scale_of(point)));
+    }
     if !is_decimal(text) || text.starts_with('-') {
         return Err(ParseError::InvalidTimestamp);
     }
@@ -63,16 +68,21 @@ pub fn number(text: &str) -> Result<UnixNanos, ParseError> {
     let exponent: i8 = exponent.parse().map_err(|_| ParseError::TimestampOutOfRange)?;
     let mantissa = mantissa.trim_start_matches('+');
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = whole.bytes().chain(fraction.bytes());
-    let zeros = digits.clone().take_while(|digit| *digit == b'0').count();
+    let all = whole.bytes().chain(fraction.bytes());
+    let zeros = all.clone().take_while(|digit| *digit == b'0').count();
     let point = to_i64(whole.len()) + i64::from(exponent) - to_i64(zeros);
-    let scale = match point {
+    let length = point + i64::from(scale_of(point));
+    positive(all.skip(zeros), usize::try_from(length).unwrap_or(0))
+}
+
+/// How many digits are to follow so many, until there are nanoseconds.
+const fn scale_of(digits: i64) -> u32 {
+    match digits {
         ..=11 => 9,
         12..=14 => 6,
         15..=17 => 3,
         _ => 0,
-    };
-    positive(digits.skip(zeros), usize::try_from(point + scale).unwrap_or(0))
+    }
 }
 
 /// A time written as text: a number as for [`number`], or RFC 3339 as for [`rfc3339`].
@@ -107,6 +117,15 @@ fn positive(digits: impl Iterator<Item = u8>, length: usize) -> Result<UnixNanos
             .ok_or(ParseError::TimestampOutOfRange)?;
     }
     if total > 0 { Ok(UnixNanos(total)) } else { Err(ParseError::InvalidTimestamp) }
+}
+
+fn scaled(count: u64, scale: u64) -> Result<UnixNanos, ParseError> {
+    let nanos = count.checked_mul(scale).and_then(|nanos| i64::try_from(nanos).ok());
+    match nanos {
+        Some(0) => Err(ParseError::InvalidTimestamp),
+        Some(nanos) => Ok(UnixNanos(nanos)),
+        None => Err(ParseError::TimestampOutOfRange),
+    }
 }
 
 fn to_i64(length: usize) -> i64 {

@@ -11,20 +11,22 @@
 //! Noticed in the backend's book: `send_refused`, `send_too_large`, `send_unreachable`,
 //! `send_other` by kind of socket error, `dns_failure`, `reconnected`.
 
+mod calls;
+mod connection;
+mod datagrams;
 mod resolve;
 
 use super::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
 use crate::units::{Address, HostPort, Size, Span};
-use protocols::statsd::{self, packets};
+use connection::Connection;
+use datagrams::Datagrams;
+use protocols::statsd;
 use resolve::Resolved;
 use serde::{Deserialize, Deserializer, de};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 
 /// What is particular to this kind of backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -81,37 +83,11 @@ impl Config {
 pub struct Shipper {
     address: Address,
     resolved: Option<Resolved>,
-    max_payload: usize,
     connection: Option<Connection>,
-    /// How much of a payload of datagrams went out before the kernel refused the next.
-    progress: Progress,
-    /// Whether the last datagram was one that nobody took.
-    refused: bool,
+    datagrams: Datagrams,
     /// Whether the last stream broke off.
     broken: bool,
     book: Arc<BackendBook>,
-}
-
-#[derive(Debug)]
-enum Connection {
-    Udp(UdpSocket, SocketAddr),
-    Unixgram(UnixDatagram),
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream),
-}
-
-/// Bytes of the payload born then that are out already, and lines of it that are too large.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Progress {
-    payload: (usize, i64),
-    sent: usize,
-    oversized: u32,
-}
-
-impl Connection {
-    const fn is_stream(&self) -> bool {
-        matches!(self, Self::Tcp(..) | Self::Unix(_))
-    }
 }
 
 impl Shipper {
@@ -128,10 +104,8 @@ impl Shipper {
         Ok(Self {
             resolved: address.host_port().map(resolved),
             address,
-            max_payload: config.max_payload(),
             connection: None,
-            progress: Progress::default(),
-            refused: false,
+            datagrams: Datagrams::new(config.max_payload(), Arc::clone(&book)),
             broken: false,
             book,
         })
@@ -152,56 +126,28 @@ impl Shipper {
         if std::mem::take(&mut self.broken) {
             self.book.noticed.add("reconnected", 1);
         }
-        let shipped = match &connection {
-            Connection::Udp(..) | Connection::Unixgram(_) => {
-                self.datagrams(&connection, payload).await
-            }
-            Connection::Tcp(..) | Connection::Unix(_) => {
-                return self.stream(connection, payload).await;
-            }
-        };
-        self.connection = Some(connection);
+        if connection.is_stream() {
+            return self.stream(connection, payload).await;
+        }
+        let shipped = self.packets(&connection, payload).await;
+        // A server that comes back has another socket under the same path.
+        let is_dead = connection.peer().is_none() && matches!(shipped, Outcome::Retry { .. });
+        self.connection = Some(connection).filter(|_| !is_dead);
         shipped
     }
 
     /// Whether the name still stands for the peer, and the peer has not hung up.
     fn fresh(&self, connection: &Connection) -> bool {
-        let current = |peer: &SocketAddr| {
-            self.resolved.as_ref().is_none_or(|resolved| resolved.now() == Some(*peer))
-        };
-        match connection {
-            Connection::Udp(_, peer) => current(peer),
-            Connection::Unixgram(_) => true,
-            Connection::Tcp(stream, peer) => current(peer) && open(|buf| stream.try_read(buf)),
-            Connection::Unix(stream) => open(|buf| stream.try_read(buf)),
-        }
+        let resolved = self.resolved.as_ref().filter(|_| connection.peer().is_some());
+        resolved.is_none_or(|resolved| resolved.now() == connection.peer()) && connection.is_open()
     }
 
     async fn connect(&mut self) -> io::Result<Connection> {
         match &self.address {
-            Address::Udp(_) => {
-                let peer = self.peer().await?;
-                let any: SocketAddr = if peer.is_ipv4() {
-                    (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
-                } else {
-                    (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-                };
-                let socket = UdpSocket::bind(any).await?;
-                socket.connect(peer).await?;
-                Ok(Connection::Udp(socket, peer))
-            }
-            Address::Tcp(_) => {
-                let peer = self.peer().await?;
-                let stream = TcpStream::connect(peer).await?;
-                stream.set_nodelay(true)?;
-                Ok(Connection::Tcp(stream, peer))
-            }
-            Address::Unixgram(path) => {
-                let socket = UnixDatagram::unbound()?;
-                socket.connect(path)?;
-                Ok(Connection::Unixgram(socket))
-            }
-            Address::Unix(path) => Ok(Connection::Unix(UnixStream::connect(path).await?)),
+            Address::Udp(_) => Connection::udp(self.peer().await?).await,
+            Address::Tcp(_) => Connection::tcp(self.peer().await?).await,
+            Address::Unixgram(path) => Connection::unixgram(path),
+            Address::Unix(path) => Connection::unix(path).await,
         }
     }
 
@@ -215,12 +161,7 @@ impl Shipper {
     async fn stream(&mut self, mut connection: Connection, payload: &Payload) -> Outcome {
         // Until all is written; an attempt may be cut short.
         self.broken = true;
-        let written = match &mut connection {
-            Connection::Tcp(stream, _) => stream.write_all(&payload.body).await,
-            Connection::Unix(stream) => stream.write_all(&payload.body).await,
-            Connection::Udp(..) | Connection::Unixgram(_) => Ok(()),
-        };
-        match written {
+        match connection.write_all(&payload.body).await {
             Ok(()) => {
                 self.broken = false;
                 self.connection = Some(connection);
@@ -230,49 +171,16 @@ impl Shipper {
         }
     }
 
-    async fn datagrams(&mut self, connection: &Connection, payload: &Payload) -> Outcome {
-        let identity = (payload.body.as_ptr().addr(), payload.born.0);
-        if self.progress.payload != identity {
-            self.progress = Progress { payload: identity, ..Progress::default() };
-        }
-        let rest = payload.body.get(self.progress.sent..).unwrap_or(&[]);
-        for packet in packets(rest, self.max_payload) {
-            match self.send(connection, packet).await {
-                Ok(()) => self.refused = false,
-                Err(error) if is_too_large(&error) => {
-                    self.book.noticed.add("send_too_large", 1);
-                    self.progress.oversized += lines(packet);
-                }
-                Err(error) => {
-                    self.refused = true;
-                    return self.later("send", &error);
-                }
-            }
-            self.progress.sent += packet.len() + 1;
-        }
-        let oversized = std::mem::take(&mut self.progress).oversized;
-        if oversized == 0 {
-            return Outcome::Delivered;
-        }
-        Outcome::Partial {
-            rejected: oversized.min(payload.points),
-            reason: "too_large",
-            detail: "the kernel takes no datagram of that size; lower max_payload".to_owned(),
-        }
-    }
-
-    /// Sends a datagram, and hears whether nobody took it.
-    async fn send(&self, connection: &Connection, packet: &[u8]) -> io::Result<()> {
-        match connection {
-            Connection::Udp(socket, _) => {
-                socket.send(packet).await?;
-                if self.refused {
-                    tokio::time::sleep(REPORT_WITHIN).await;
-                }
-                socket.take_error()?.map_or(Ok(()), Err)
-            }
-            Connection::Unixgram(socket) => socket.send(packet).await.map(|_| ()),
-            Connection::Tcp(..) | Connection::Unix(_) => Ok(()),
+    async fn packets(&mut self, connection: &Connection, payload: &Payload) -> Outcome {
+        let Some(socket) = connection.datagrams() else { return Outcome::Delivered };
+        match self.datagrams.send(socket, payload).await {
+            Ok(0) => Outcome::Delivered,
+            Ok(oversized) => Outcome::Partial {
+                rejected: oversized.min(payload.points),
+                reason: "too_large",
+                detail: "the kernel takes no datagram of that size; lower max_payload".to_owned(),
+            },
+            Err(error) => self.later("send", &error),
         }
     }
 
@@ -286,27 +194,6 @@ impl Ship for Shipper {
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
         Box::pin(self.attempt(payload))
     }
-}
-
-/// A statsd server never writes, so all there can be to read is the end of the stream. A stream
-/// that the peer closed would take one more write and lose it without a word.
-fn open(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
-    let mut buffer = [0; 64];
-    match read(&mut buffer) {
-        Ok(0) => false,
-        Ok(_) => true,
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
-}
-
-#[allow(clippy::naive_bytecount)] // One datagram.
-fn lines(packet: &[u8]) -> u32 {
-    let feeds = packet.iter().filter(|byte| **byte == b'\n').count();
-    u32::try_from(feeds + 1).unwrap_or(u32::MAX)
-}
-
-fn is_too_large(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(nix::errno::Errno::EMSGSIZE as i32)
 }
 
 fn kind(error: &io::Error) -> &'static str {
@@ -345,9 +232,6 @@ fn one_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
 /// What an Ethernet frame holds after the headers of IPv6 and UDP, with room for a tunnel.
 pub const MAX_PAYLOAD: Size = Size(1432);
 
-/// As long as the report of a host that is not on another continent takes.
-const REPORT_WITHIN: Duration = Duration::from_millis(50);
-
 /// The longest line that goes into a stream: our own listeners' limit.
 const STREAM_LINE: usize = 64 << 10;
 
@@ -359,7 +243,7 @@ mod tests {
     use super::*;
     use protocols::UnixNanos;
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
 
     fn shipper(address: String, max_payload: u64) -> Shipper {
         let config = Config {
@@ -462,6 +346,75 @@ mod tests {
         let mut buffer = [0; 64];
         let length = server.recv(&mut buffer).await.unwrap();
         assert_eq!(&buffer[..length], b"a:1|c\nb:1|c");
+    }
+
+    #[tokio::test]
+    async fn a_unix_server_that_comes_back_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let mut shipper = shipper(format!("unixgram://{}", path.display()), 1432);
+        assert_eq!(shipper.ship(&payload("a:1|c\n")).await, Outcome::Delivered);
+        drop(server);
+        let next = payload("b:1|c\nc:1|c\n");
+        for _ in 0..2 {
+            let outcome = shipper.ship(&next).await;
+            assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let server = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(shipper.ship(&next).await, Outcome::Delivered);
+        let mut buffer = [0; 64];
+        let length = server.recv(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..length], b"b:1|c\nc:1|c");
+    }
+
+    /// The kernel stops a call where it has a report, and tells nobody what it was.
+    #[tokio::test]
+    async fn a_server_that_goes_away_within_a_payload_gets_the_rest_when_it_is_back() {
+        for widths in [1, 7] {
+            // Equal datagrams go out together, others one by one.
+            let lines: Vec<_> =
+                (100..400).map(|n| format!("{n:x<0$}:1|c", 3 + n % widths)).collect();
+            let payload = Payload::new(lines.join("\n") + "\n", 300, UnixNanos(1));
+            let server = listener("127.77.0.3:0");
+            let address = server.local_addr().unwrap();
+            let mut shipper = shipper(format!("udp://{address}"), 10);
+            let heard = async {
+                let mut heard = Vec::new();
+                while heard.is_empty() {
+                    tokio::task::yield_now().await;
+                    heard = heard_by(&server);
+                }
+                drop(server);
+                heard
+            };
+            let (outcome, mut heard) = tokio::join!(shipper.ship(&payload), heard);
+            assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+            assert!(!heard.is_empty() && heard.len() < 300);
+            let outcome = shipper.ship(&payload).await;
+            assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+            let server = listener(&address.to_string());
+            assert_eq!(shipper.ship(&payload).await, Outcome::Delivered);
+            heard.extend(heard_by(&server));
+            assert_eq!(heard, lines);
+        }
+    }
+
+    fn listener(address: &str) -> std::net::UdpSocket {
+        let socket = std::net::UdpSocket::bind(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    /// The datagrams that are there.
+    fn heard_by(server: &std::net::UdpSocket) -> Vec<String> {
+        let mut buffer = [0; 2048];
+        let datagrams = std::iter::from_fn(|| {
+            let length = server.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..length].to_vec()).unwrap())
+        });
+        datagrams.collect()
     }
 
     #[tokio::test]

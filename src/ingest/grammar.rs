@@ -42,6 +42,11 @@ impl Grammar {
         }
     }
 
+    /// Whether a line is short enough.
+    pub(super) const fn takes(&self, line: &[u8]) -> bool {
+        line.len() <= self.line_bytes
+    }
+
     /// Reads a line of statsd into `out`; answers how many fields nobody knows.
     pub(super) fn statsd(
         &self,
@@ -49,7 +54,7 @@ impl Grammar {
         times: &TimeRange,
         out: &mut Batch,
     ) -> Result<u32, ParseError> {
-        if line.len() > self.line_bytes {
+        if !self.takes(line) {
             return Err(ParseError::LineTooLong);
         }
         let (mark, before) = (out.mark(), out.len());

@@ -6,11 +6,13 @@ use super::bodies::Bodies;
 use super::busy::Busy;
 use super::grammar::Grammar;
 use super::keys::{Keyring, Keys};
+use super::lines::Lines;
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
-use crate::route::{Full, Level, Receipt, Router};
+use crate::route::{Full, Level, Memo, Receipt, Router, Table};
+use arc_swap::Guard;
 use protocols::Batch;
 use protocols::timestamp::TimeRange;
 use std::fmt;
@@ -191,6 +193,19 @@ impl Intake {
     /// Waits for a moment while what was submitted is still being worked on.
     pub(super) async fn ease(&self) {
         self.router.ease().await;
+    }
+
+    /// The present table, for the length of one batch.
+    pub(super) fn table(&self) -> Guard<Arc<Table>> {
+        self.router.table()
+    }
+
+    /// A way for lines of statsd that are routed one by one; what was learnt from earlier ones is
+    /// in the memo.
+    pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
+        memo.align(table);
+        let Self { context, batch, router } = self;
+        Lines { times: context.times(), crossing: router.cross(table), context, memo, batch }
     }
 
     /// Takes a line of statsd into the batch, or counts why not.

@@ -1,6 +1,7 @@
 //! Listeners on real sockets of the loopback, with a router that keeps what it is given.
 
 mod datagrams;
+mod lines;
 mod logs;
 pub(super) mod rig;
 mod statsd_streams;

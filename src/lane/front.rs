@@ -1,9 +1,9 @@
-//! What a receiving task sees of a lane: its shard of the windows, and a batch to fill.
+//! What a receiving task sees of a lane: its shard of the windows, and a load to fill.
 //!
 //! A front lives for one received batch. It never waits, and takes a point of a known series in
 //! without an allocation. Statsd kinds of an aggregating lane go into the worker's shard, unless
 //! the point has a time of its own; whatever else comes is copied and sent to the shaper when the
-//! front is closed. Counts `handed`, and as dropped `inbox_full` (the shaper is behind by
+//! front is closed, and that is the line itself where the backend gets it as it came. Counts `handed`, and as dropped `inbox_full` (the shaper is behind by
 //! [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
 //! `unrepresentable` (a negative timing in layout `statsd`), and tells who waits of each. Who
 //! waits, and what was promised, goes on with the points.
@@ -11,15 +11,15 @@
 use super::Handle;
 use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
-use super::parcel::Parcel;
+use super::parcel::{Load, Parcel};
 use super::receipt::Hold;
 use super::reserve::Reservation;
 use super::riders::Riders;
 use super::series::{of_kind, series_hash};
 use super::table::Series;
-use super::windows::{Shard, Taken};
+use super::windows::{Place, Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};
-use protocols::{Batch, Point, UnixNanos};
+use protocols::{Measure, Point, UnixNanos};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -32,7 +32,7 @@ pub struct Front<'a> {
     sender: Sender<'a>,
     shard: Option<MutexGuard<'a, Shard>>,
     turn: u64,
-    raw: Option<(Batch, Manifest)>,
+    raw: Option<(Load, Manifest)>,
     handed: u64,
     absorbed: u64,
     no_place: u64,
@@ -67,8 +67,8 @@ impl<'a> Front<'a> {
     }
 
     /// Takes a point in; `hash` is [`series_hash`] of its name and tags, `via` the route that
-    /// hands it over.
-    pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) {
+    /// hands it over. Answers where its series stands now, if the window has a place for it.
+    pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) -> Option<Place> {
         self.handed += 1;
         let settings = &self.lane.settings;
         if !settings.aggregate || !folds(point.measure.kind()) {
@@ -78,45 +78,111 @@ impl<'a> Front<'a> {
         } else if point.time.is_some() {
             self.pass(point, via);
         } else {
-            self.absorb(point, hash);
+            return self.absorb(point, hash);
         }
+        None
+    }
+
+    /// Whether a series still stands where it stood.
+    pub fn is_current(&mut self, place: Place) -> bool {
+        let lane = self.lane;
+        self.shard().is_some_and(|(shard, _)| lane.state.windows.is_current(shard, place))
+    }
+
+    /// Takes in a point of the series at a [current](Self::is_current) place, as
+    /// [`take`](Self::take) does.
+    pub fn repeat(&mut self, place: Place, measure: &Measure<'_>) {
+        self.handed += 1;
+        let lane = self.lane;
+        if refuses(lane.settings.layout, measure) {
+            self.unrepresentable += 1;
+            return;
+        }
+        let Some((shard, turn)) = self.shard() else { return };
+        let taken = lane.state.windows.absorb(shard, place, measure, turn);
+        self.count(taken.unwrap_or(Taken::NoPlace), "");
+    }
+
+    /// Whether [`relay`](Self::relay) may have the line in the place of the only point that it
+    /// has, and others that differ from it in the value alone; see
+    /// [`Verbatim::relays`](protocols::statsd::Verbatim::relays).
+    pub fn relays(&self, point: &Point<'_>, line: &[u8]) -> bool {
+        self.lane.verbatim.is_some_and(|verbatim| verbatim.relays(point, line))
+    }
+
+    /// Takes in a line, without its LF, that goes out as it came and has one point. Answers
+    /// whether it did: a line that is too long is not taken, nor any by a lane that changes them.
+    #[must_use]
+    pub fn relay(&mut self, line: &[u8], via: &Arc<Via>) -> bool {
+        if !self.fits(line) {
+            return false;
+        }
+        self.handed += 1;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (load, manifest) = self.raw();
+        load.lines.extend_from_slice(line);
+        load.lines.push(b'\n');
+        manifest.note_line(line.len() + 1, via);
+        true
+    }
+
+    /// Whether the lane hands lines on as they are, and this one is not too long for it.
+    pub fn fits(&self, line: &[u8]) -> bool {
+        self.lane.verbatim.is_some_and(|verbatim| verbatim.fits(line))
     }
 
     /// Hands over what was taken. Dropping the front does the same.
     pub fn close(self) {}
 
     fn pass(&mut self, point: &Point<'_>, via: &Arc<Via>) {
-        let lane = self.lane;
-        let stamp = lane.settings.stamp.then_some(self.received);
-        let sender = self.sender;
-        let (raw, manifest) =
-            self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(sender)));
+        let stamp = self.lane.settings.stamp.then_some(self.received);
+        let (load, manifest) = self.raw();
         manifest.note(via);
-        raw.push(&Point { time: point.time.or(stamp), ..*point });
+        load.batch.push(&Point { time: point.time.or(stamp), ..*point });
     }
 
-    fn absorb(&mut self, point: &Point<'_>, hash: u64) {
+    fn raw(&mut self) -> &mut (Load, Manifest) {
+        let (lane, sender) = (self.lane, self.sender);
+        self.raw.get_or_insert_with(|| (lane.state.spare(), Manifest::new(sender)))
+    }
+
+    fn absorb(&mut self, point: &Point<'_>, hash: u64) -> Option<Place> {
         let lane = self.lane;
+        let (shard, turn) = self.shard()?;
+        let taken = take(lane, shard, point, hash, turn);
+        self.count(taken, point.name)
+    }
+
+    /// The worker's shard, held from the first point on that goes there, and the batch's turn.
+    fn shard(&mut self) -> Option<(&mut Shard, u64)> {
         if self.shard.is_none() {
-            self.shard = lane.state.windows.shard(self.worker);
-            self.turn = lane.state.windows.turn();
+            self.shard = self.lane.state.windows.shard(self.worker);
+            self.turn = self.lane.state.windows.turn();
         }
-        let Some(shard) = self.shard.as_deref_mut() else { return };
-        match take(lane, shard, point, hash, self.turn) {
-            Taken::In => self.absorbed += 1,
+        let turn = self.turn;
+        self.shard.as_deref_mut().map(|shard| (shard, turn))
+    }
+
+    fn count(&mut self, taken: Taken, name: &str) -> Option<Place> {
+        match taken {
+            Taken::In(place) => {
+                self.absorbed += 1;
+                return Some(place);
+            }
             Taken::NoRoom => self.no_room += 1,
             Taken::NoPlace => {
                 self.no_place += 1;
-                lane.warn_of_series(point.name);
+                self.lane.warn_of_series(name);
             }
         }
+        None
     }
 
     fn send(&mut self, riders: Riders) {
-        let Some((batch, manifest)) = self.raw.take() else { return };
+        let Some((load, manifest)) = self.raw.take() else { return };
         let state = &self.lane.state;
-        let has_room = self.terms.room.is_some() || state.has_room(batch.bytes());
-        let parcel = Parcel::new(batch, manifest, riders, state);
+        let has_room = self.terms.room.is_some() || state.has_room(load.bytes());
+        let parcel = Parcel::new(load, manifest, riders, state);
         if !has_room {
             return self.give_up(parcel, "inbox_full");
         }
@@ -133,9 +199,8 @@ impl<'a> Front<'a> {
 
     fn give_up(&self, parcel: Parcel, reason: &'static str) {
         let state = &self.lane.state;
-        let batch = parcel.give_up(reason);
-        state.book.dropped.add(reason, batch.len() as u64);
-        state.give_back(batch);
+        state.book.dropped.add(reason, parcel.len() as u64);
+        state.give_back(parcel.give_up(reason));
     }
 
     /// Counts what was not taken, and tells who waits for it.

@@ -1,4 +1,4 @@
-//! A batch between the receiving task that filled it and the shaper that empties it.
+//! Points between the receiving task that hands them over and the shaper that takes them.
 
 use super::State;
 use super::riders::Riders;
@@ -7,54 +7,87 @@ use protocols::Batch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A batch on its way to a shaper; what of it never arrives is counted as lost to the shutdown.
+/// What a parcel carries: points to be encoded, and lines that go out as they came. The order of
+/// both together is in the manifest.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pub(super) batch: Batch,
+    /// One point each, and each with its LF.
+    pub(super) lines: Vec<u8>,
+}
+
+impl Load {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.batch.bytes() + self.lines.len()
+    }
+
+    /// Empties it and keeps its memory.
+    pub(super) fn clear(&mut self) {
+        self.batch.clear();
+        self.lines.clear();
+    }
+}
+
+/// A load on its way to a shaper; what of it never arrives is counted as lost to the shutdown.
 #[derive(Debug)]
 pub(super) struct Parcel {
-    pub(super) batch: Batch,
+    pub(super) load: Load,
     pub(super) manifest: Manifest,
     pub(super) riders: Riders,
-    /// How many of its points the shaper has worked on.
-    pub(super) done: usize,
+    /// The next point of the batch that the shaper works on.
+    pub(super) point: usize,
+    /// Where the next line begins.
+    pub(super) line: usize,
+    points: usize,
+    /// How many of its points the shaper has accounted for.
+    done: usize,
     bytes: usize,
     state: Arc<State>,
 }
 
 impl Parcel {
-    /// Wraps a batch and counts it.
-    pub(super) fn new(
-        batch: Batch,
-        manifest: Manifest,
-        riders: Riders,
-        state: &Arc<State>,
-    ) -> Self {
-        let bytes = batch.bytes();
-        state.book.inbox.add(batch.len() as u64);
+    /// Wraps a load and counts it.
+    pub(super) fn new(load: Load, manifest: Manifest, riders: Riders, state: &Arc<State>) -> Self {
+        let (points, bytes) = (load.batch.len() + manifest.lines(), load.bytes());
+        state.book.inbox.add(points as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
-        Self { batch, manifest, riders, done: 0, bytes, state: Arc::clone(state) }
+        let state = Arc::clone(state);
+        Self { load, manifest, riders, point: 0, line: 0, points, done: 0, bytes, state }
+    }
+
+    /// How many points it carries.
+    pub(super) const fn len(&self) -> usize {
+        self.points
     }
 
     /// As [`unpack`](Self::unpack), and tells who waits that nothing will come of it.
-    pub(super) fn give_up(self, reason: &'static str) -> Batch {
-        self.riders.lose(self.batch.len() as u64, reason, None);
+    pub(super) fn give_up(self, reason: &'static str) -> Load {
+        self.riders.lose(self.points as u64, reason, None);
         self.unpack()
     }
 
-    /// The batch, of which the caller has to account now for what is not done.
-    pub(super) fn unpack(mut self) -> Batch {
-        self.finish(self.batch.len());
-        std::mem::take(&mut self.batch)
+    /// The load, of which the caller has to account now for what is not done.
+    pub(super) fn unpack(mut self) -> Load {
+        self.finish(self.points - self.done);
+        std::mem::take(&mut self.load)
     }
 
-    /// The caller has accounted for the points up to this one.
-    pub(super) fn finish(&mut self, done: usize) {
-        self.state.book.inbox.sub((done - self.done) as u64);
-        self.done = done;
+    /// The caller has accounted for so many more points.
+    pub(super) fn finish(&mut self, points: usize) {
+        self.state.book.inbox.sub(points as u64);
+        self.done += points;
+    }
+
+    /// Whether all is accounted for.
+    pub(super) const fn is_done(&self) -> bool {
+        self.done >= self.points
     }
 }
 
 impl Drop for Parcel {
     fn drop(&mut self) {
-        let left = self.batch.len().saturating_sub(self.done);
+        let left = self.points.saturating_sub(self.done);
         self.state.book.inbox.sub(left as u64);
         self.state.book.dropped.add("shutdown", left as u64);
         self.riders.lose(left as u64, "shutdown", None);

@@ -7,6 +7,7 @@
 //! `name_collision`, and what windows folded.
 
 mod open;
+mod relay;
 
 use super::distinct::Distinct;
 use super::layout::{Rows, folds};
@@ -196,9 +197,10 @@ impl Shaper {
             if written.is_none() {
                 break;
             }
-            let source = Source { kind, origin: None, via: None };
+            let source = Source { kind: Some(kind), origin: None, via: None };
             rows.iter().for_each(|row| self.shape_as(&row, source, again));
         }
+        self.open.tell();
         self.scratch = rows;
         true
     }
@@ -215,19 +217,31 @@ impl Shaper {
     /// Works on as many points as may pass without letting other tasks run.
     fn unpack_some(&mut self, parcel: &mut Parcel) -> bool {
         let mut turn = Turn::begin(self.written);
-        let mut done = parcel.done;
-        while let Some(point) = parcel.batch.point(done).filter(|_| turn.goes_on(self.written)) {
-            let kind = point.measure.kind();
-            let source = parcel.manifest.next_source(kind);
-            if self.settings.aggregate && folds(kind) {
-                self.fold_alone(&point, source);
-            } else {
-                self.shape(&point, source);
+        let mut done = 0;
+        while turn.goes_on(self.written) {
+            let Parcel { load, manifest, point: next, line, .. } = parcel;
+            if let Some(lines) = manifest.next_lines() {
+                self.relay(load.lines.get(*line..).unwrap_or_default(), &lines);
+                *line += lines.bytes;
+                done += lines.count;
+                continue;
             }
+            let Some(point) = load.batch.point(*next) else { break };
+            self.shape_or_fold(&point, manifest.next_source(point.measure.kind()));
+            *next += 1;
             done += 1;
         }
+        self.open.tell();
         parcel.finish(done);
-        done < parcel.batch.len()
+        !parcel.is_done()
+    }
+
+    fn shape_or_fold(&mut self, point: &Point<'_>, source: Source<'_>) {
+        if self.settings.aggregate && folds(point.measure.kind()) {
+            self.fold_alone(point, source);
+        } else {
+            self.shape(point, source);
+        }
     }
 
     /// A point that left the window because it has a time of its own.
@@ -266,15 +280,18 @@ impl Shaper {
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
             self.push();
-            self.open.body = record;
+            self.open.body.extend_from_slice(&record);
         }
         if self.open.is_empty() {
             self.open.begin(self.clock.now(), self.settings.wait);
         }
-        self.open.add_point(lines, source, &self.riders);
-        if self.open.points >= self.settings.batch_points
-            || self.open.body.len() >= self.bytes_max()
-        {
+        self.open.add(1, lines, source, &self.riders);
+        self.push_if_full();
+    }
+
+    fn push_if_full(&mut self) {
+        let has_points = self.open.points >= self.settings.batch_points;
+        if has_points || self.open.body.len() >= self.bytes_max() {
             self.push();
         }
     }
@@ -309,10 +326,10 @@ impl Shaper {
         for (skip, count) in self.encode.lost_parts() {
             self.state.book.lost_parts.add(skip.label(), count);
         }
+        let told = self.open.told();
         if let Some(entry) = self.open.take() {
-            let points = u64::from(entry.payload.points);
             self.state.queue.push(entry);
-            self.state.book.open.sub(points);
+            self.state.book.open.sub(told);
             self.open.joined = self.riders.is_empty();
         }
     }

@@ -1,13 +1,14 @@
 //! What belongs to a backend's *name* and outlives changes of its settings.
 
 use super::letters::Letters;
+use super::parcel::Load;
 use super::queue::{Queue, Spool};
 use super::settings::Settings;
 use super::windows::{Closed, Error, Order, Remembered, Snapshot, Windows};
 use super::{INBOX, INBOX_BYTES_MAX};
 use crate::books::BackendBook;
 use crate::log_limit::LogLimit;
-use protocols::{Batch, UnixNanos};
+use protocols::UnixNanos;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,8 +27,8 @@ pub struct State {
     pub(super) inbox_bytes: AtomicUsize,
     /// How many bytes of batches were promised room and are not on their way yet.
     pub(super) reserved: AtomicUsize,
-    /// Emptied batches, to be filled again by fronts.
-    spare: Mutex<Vec<Batch>>,
+    /// Emptied loads, to be filled again by fronts.
+    spare: Mutex<Vec<Load>>,
     /// The largest payload that the backend can be trusted to take.
     pub(super) learnt: AtomicUsize,
     /// Whether the log's last word was that the backend takes no points.
@@ -229,17 +230,17 @@ impl State {
         waiting == 0 || waiting.saturating_add(bytes) <= INBOX_BYTES_MAX
     }
 
-    /// An empty batch, one that was given back if possible.
-    pub(super) fn spare(&self) -> Batch {
+    /// An empty load, one that was given back if possible.
+    pub(super) fn spare(&self) -> Load {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Takes a batch's memory back.
-    pub(super) fn give_back(&self, mut batch: Batch) {
+    /// Takes a load's memory back.
+    pub(super) fn give_back(&self, mut load: Load) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if batch.bytes() <= SPARE_BYTES && spare.len() < INBOX {
-            batch.clear();
-            spare.push(batch);
+        if load.bytes() <= SPARE_BYTES && spare.len() < INBOX {
+            load.clear();
+            spare.push(load);
         }
     }
 }
@@ -249,7 +250,7 @@ const KEEP_WITHIN: Duration = Duration::from_secs(30);
 /// Far longer than a disk that works needs to make a file, far shorter than a stop's grace.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(2);
 
-/// A batch that grew beyond this is freed instead of filled again.
+/// A load that grew beyond this is freed instead of filled again.
 const SPARE_BYTES: usize = 1 << 20;
 
 /// Often enough to see that a trouble lasts, seldom enough that it fills no disk.

@@ -5,6 +5,7 @@ mod aggregation;
 mod clock;
 mod delivery;
 mod life;
+mod relay;
 mod restart;
 
 use super::*;

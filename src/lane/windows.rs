@@ -29,7 +29,7 @@ mod snapshot;
 mod twins;
 
 pub(super) use closed::Closed;
-pub(super) use directory::Place;
+pub use directory::Place;
 pub use edges::window_end;
 pub(super) use shard::Shard;
 pub(super) use snapshot::{Error, Order, Remembered, Snapshot};
@@ -87,8 +87,8 @@ struct Keeper {
 /// What became of a point that came to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It is in.
-    In,
+    /// It is in, and its series stands there.
+    In(Place),
     /// Its series is new and there is no place for it.
     NoPlace,
     /// There is no room for more samples or members.
@@ -175,7 +175,14 @@ impl Windows {
             shard.bytes += bytes;
             self.bytes.fetch_add(bytes, Relaxed);
         }
-        Some(Taken::In)
+        Some(Taken::In(place))
+    }
+
+    /// Whether the series that was given a place still has it. If so it keeps it at least until the
+    /// end of the shard's open window, since it counts as seen.
+    pub(super) fn is_current(&self, shard: &mut Shard, place: Place) -> bool {
+        let is_seen = shard.known(place).is_some();
+        is_seen || read(&self.directory).see(place, shard.window).is_some()
     }
 
     /// A series comes to a shard for the first time in this window.
@@ -466,18 +473,20 @@ mod tests {
             let mut shard = windows.shard(0).unwrap();
             windows.take(&mut shard, &series, &Measure::Gauge(1.0), 1, 100)
         };
+        let is_in = |taken| matches!(taken, Taken::In(_));
         let at_once = ExpireAfter::After(Span::secs(0));
         let keeping = Expire::default();
         let forgetting = Expire { gauge: at_once, ..keeping };
         let close = |second, expire| drop(windows.close(UnixNanos(second * SECOND), expire));
 
-        assert_eq!(take("kept"), Taken::In);
+        assert!(is_in(take("kept")));
         close(1, &keeping);
         close(2, &keeping);
-        assert_eq!([take("kept"), take("stranger")], [Taken::In, Taken::NoPlace]);
+        assert!(is_in(take("kept")));
+        assert_eq!(take("stranger"), Taken::NoPlace);
         close(3, &forgetting);
         close(4, &forgetting);
-        assert_eq!(take("stranger"), Taken::In, "the names of whom nobody knows take nothing");
+        assert!(is_in(take("stranger")), "the names of whom nobody knows take nothing");
     }
 
     #[test]
@@ -501,9 +510,9 @@ mod tests {
             }
             sums
         };
-        assert_eq!([absorb(0), absorb(1), absorb(1)], [Some(Taken::In); 3]);
+        assert_eq!([absorb(0), absorb(1), absorb(1)], [Some(Taken::In(place)); 3]);
         assert_eq!(close(1), ["Counter(3.0)"]);
-        assert_eq!(absorb(1), Some(Taken::In));
+        assert_eq!(absorb(1), Some(Taken::In(place)));
         assert_eq!((close(2), close(3)), (vec!["Counter(1.0)".to_owned()], vec![]));
         assert_eq!([absorb(0), absorb(1)], [None; 2]);
         let other = Series { hash: hash + 1, name: "d", ..series };

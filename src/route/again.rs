@@ -6,7 +6,7 @@
 //! those on name and tags are asked of what the backend was sent. A rewrite that was already
 //! applied is not applied again.
 
-use super::router::{Table, hand_over};
+use super::router::Table;
 use super::rules::{LaneSet, Rule};
 use crate::lane::{Slip, Terms, series_hash};
 use crate::waybill::{Provenance, Sender};
@@ -105,7 +105,11 @@ impl<'t> Errand<'t> {
                         false => rule.sent(point, &mut scratch),
                     };
                     let hash = series_hash(sent.name, sent.tags);
-                    hand_over(&mut fronts, *to, &sent, hash, &rule.via);
+                    for place in to.iter() {
+                        if let Some(front) = fronts.get_mut(place) {
+                            front.take(&sent, hash, &rule.via);
+                        }
+                    }
                     if let Some(taken) = self.table.taken.get(*place) {
                         taken.add(1);
                     }
@@ -173,7 +177,7 @@ mod tests {
         let routes: Vec<crate::route::Config> = serde_json::from_value(routes).unwrap();
         let rules = Rules::compile(&routes, &places.collect()).unwrap();
         let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-        (Table { rules, lanes, taken }, running, kept)
+        (Table { rules, lanes, taken, ..Table::default() }, running, kept)
     }
 
     /// Sends one row called `x` that `a` has refused, and answers who got it under which name.

@@ -4,15 +4,16 @@
 //! each batch and never kept: a lane lives exactly as long as some table refers to it, so a
 //! table held by an idle ingester would keep a removed lane alive for ever.
 
-use super::{LaneSet, Rules};
+use super::Rules;
+use super::crossing::{Crossing, Submitted};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
-use crate::lane::{Front, Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
+use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms};
 use crate::origin::Origin;
-use crate::waybill::Via;
-use arc_swap::ArcSwap;
-use protocols::{Batch, Point};
+use arc_swap::{ArcSwap, Guard};
+use protocols::Batch;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Rules and the lanes they name. Immutable: a reload replaces it whole.
@@ -24,6 +25,19 @@ pub struct Table {
     pub lanes: Vec<Lane>,
     /// What each route took, in the order of the rules.
     pub taken: Vec<Arc<Counter>>,
+    /// Which table it is.
+    pub edition: Edition,
+}
+
+/// What tells one table from all others of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edition(u64);
+
+impl Default for Edition {
+    fn default() -> Self {
+        static EDITIONS: AtomicU64 = AtomicU64::new(0);
+        Self(EDITIONS.fetch_add(1, Relaxed))
+    }
 }
 
 /// The present table, shared by all routers and swapped by the app alone.
@@ -38,15 +52,6 @@ pub struct Router {
     clock: Clock,
     /// Which shard of the lanes' windows this task uses.
     worker: usize,
-}
-
-/// What became of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Submitted {
-    /// Points that at least one route took.
-    pub routed: u64,
-    /// Points that no route took.
-    pub unmatched: u64,
 }
 
 impl Router {
@@ -104,33 +109,45 @@ impl Router {
     }
 
     fn hand_out<'t>(
-        &self,
+        &'t self,
         table: &'t Table,
         batch: &mut Batch,
-        mut terms: impl FnMut(usize) -> Terms<'t>,
+        terms: impl FnMut(usize) -> Terms<'t>,
     ) -> Submitted {
         if batch.is_empty() {
             return Submitted::default();
         }
+        let mut crossing = self.cross_on(table, terms);
+        for point in batch.iter() {
+            crossing.point(&point, None);
+        }
+        let submitted = crossing.submitted();
+        drop(crossing);
+        batch.clear();
+        submitted
+    }
+
+    /// The present table, for the length of one batch.
+    pub fn table(&self) -> Guard<Arc<Table>> {
+        self.tables.load()
+    }
+
+    /// A way through the table for points that come one by one; they are handed over and counted
+    /// when it ends.
+    pub fn cross<'t>(&'t self, table: &'t Table) -> Crossing<'t> {
+        self.cross_on(table, |_| Terms::default())
+    }
+
+    fn cross_on<'t>(
+        &'t self,
+        table: &'t Table,
+        mut terms: impl FnMut(usize) -> Terms<'t>,
+    ) -> Crossing<'t> {
         let received = self.clock.now();
         let lanes = table.lanes.iter().enumerate();
         let front =
             |(place, lane)| Lane::front(lane, self.worker, received, &self.origin, terms(place));
-        let fronts = lanes.map(front).collect();
-        let mut delivery =
-            Delivery { fronts, taken: vec![0; table.rules.len()], scratch: Batch::new() };
-        let mut submitted = Submitted::default();
-        for point in batch.iter() {
-            if delivery.point(&table.rules, &point, &self.origin) {
-                submitted.routed += 1;
-            } else {
-                submitted.unmatched += 1;
-            }
-        }
-        delivery.close(&table.taken);
-        self.count(submitted);
-        batch.clear();
-        submitted
+        Crossing::new(table, &self.origin, &self.book, lanes.map(front).collect())
     }
 
     /// Whether a backend that points from here could reach is full and wants them refused.
@@ -150,48 +167,6 @@ impl Router {
         let reachable = table.rules.reachable(&self.origin);
         reachable.iter().any(|place| table.lanes.get(place).is_some_and(&state))
     }
-
-    fn count(&self, submitted: Submitted) {
-        self.book.received.add(submitted.routed + submitted.unmatched);
-        self.book.routed.add(submitted.routed);
-        self.book.unmatched.add(submitted.unmatched);
-    }
-}
-
-/// One batch on its way: a front for each lane, held for the length of the batch.
-struct Delivery<'t> {
-    fronts: Vec<Front<'t>>,
-    taken: Vec<u64>,
-    scratch: Batch,
-}
-
-impl Delivery<'_> {
-    /// Hands over one point; answers whether any rule took it.
-    fn point(&mut self, rules: &Rules, point: &Point<'_>, origin: &Origin) -> bool {
-        let Self { fronts, taken, scratch } = self;
-        let mut hash = None;
-        rules.walk(point, origin, |place, rule, lanes| {
-            if let Some(taken) = taken.get_mut(place) {
-                *taken += 1;
-            }
-            if rule.rewrite.is_some() {
-                let sent = rule.sent(*point, scratch);
-                hand_over(fronts, lanes, &sent, series_hash(sent.name, sent.tags), &rule.via);
-            } else {
-                let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                hand_over(fronts, lanes, point, hash, &rule.via);
-            }
-        })
-    }
-
-    fn close(self, counts: &[Arc<Counter>]) {
-        for front in self.fronts {
-            front.close();
-        }
-        for (count, taken) in counts.iter().zip(self.taken) {
-            count.add(taken);
-        }
-    }
 }
 
 /// Looks now and then, for so long at the most, whether it is still so.
@@ -200,20 +175,6 @@ pub async fn wait_while(is_so: impl Fn() -> bool, patience: Duration) {
     while !left.is_zero() && is_so() {
         tokio::time::sleep(GLANCE).await;
         left = left.saturating_sub(GLANCE);
-    }
-}
-
-pub(super) fn hand_over(
-    fronts: &mut [Front<'_>],
-    lanes: LaneSet,
-    point: &Point<'_>,
-    hash: u64,
-    via: &Arc<Via>,
-) {
-    for place in lanes.iter() {
-        if let Some(front) = fronts.get_mut(place) {
-            front.take(point, hash, via);
-        }
     }
 }
 
@@ -276,7 +237,8 @@ mod tests {
             let routes: Vec<super::super::Config> = serde_json::from_value(routes).unwrap();
             let rules = Rules::compile(&routes, &places.collect()).unwrap();
             let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-            let tables = Arc::new(ArcSwap::from_pointee(Table { rules, lanes, taken }));
+            let tables =
+                Arc::new(ArcSwap::from_pointee(Table { rules, lanes, taken, ..Table::default() }));
             Self { books, tables, running, lines, clock }
         }
 

@@ -138,6 +138,11 @@ impl Rules {
         if mistakes.is_empty() { Ok(rule) } else { Err(mistakes) }
     }
 
+    /// The one at that place.
+    pub fn get(&self, place: usize) -> Option<&Rule> {
+        self.0.get(place)
+    }
+
     /// The rules in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.0.iter()

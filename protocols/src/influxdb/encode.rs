@@ -1,8 +1,9 @@
 //! Points to line protocol.
 
 use super::{EncoderOptions, Integers, TIME_MAX, TIME_MIN, escape};
+use crate::decimal::write_short;
 use crate::encode::LostParts;
-use crate::{Encode, FieldValue, Measure, Number, Point, Skip, Tags, UnixNanos};
+use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tags, UnixNanos};
 use std::cmp::Reverse;
 
 /// Writes one line for each point; see the [module](super) for what is made fit.
@@ -67,6 +68,14 @@ impl Encoder {
 
     /// Sorted by the bytes of the escaped keys, which is how servers compare them.
     fn tags(&mut self, tags: Tags<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        if !plain_tags(tags, out) {
+            out.truncate(start);
+            self.odd_tags(tags, out);
+        }
+    }
+
+    fn odd_tags(&mut self, tags: Tags<'_>, out: &mut Vec<u8>) {
         self.parts.clear();
         for tag in tags.iter().filter(|tag| !tag.value_or_true().is_empty()) {
             self.parts.begin(tag.key);
@@ -87,18 +96,38 @@ impl Encoder {
         room: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Skip> {
-        self.parts.clear();
         match *measure {
-            Measure::Count { delta, rate } => self.column("count", float(delta / rate), room)?,
-            Measure::Gauge(value) => self.column("value", float(value), room)?,
-            Measure::Reading(number) => self.column("value", number.into(), room)?,
-            Measure::Fields(fields) => self.columns_that_fit(fields.iter(), room)?,
+            Measure::Count { delta, rate } => self.one("count", float(delta / rate), room, out),
+            Measure::Gauge(value) => self.one("value", float(value), room, out),
+            Measure::Reading(number) => self.one("value", number.into(), room, out),
+            Measure::Fields(fields) => self.row(fields, room, out),
             Measure::GaugeShift(_)
             | Measure::Timing { .. }
             | Measure::Histogram { .. }
             | Measure::Distribution { .. }
-            | Measure::Set(_) => return Err(Skip::Unrepresentable),
+            | Measure::Set(_) => Err(Skip::Unrepresentable),
         }
+    }
+
+    /// The only column there is, whose key is plain.
+    fn one(
+        &self,
+        key: &str,
+        value: FieldValue<'_>,
+        room: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Skip> {
+        if key.len() > room {
+            return Err(Skip::TooLarge);
+        }
+        out.extend_from_slice(key.as_bytes());
+        out.push(b'=');
+        write_value(value, self.options, out)
+    }
+
+    fn row(&mut self, fields: Fields<'_>, room: usize, out: &mut Vec<u8>) -> Result<(), Skip> {
+        self.parts.clear();
+        self.columns_that_fit(fields.iter(), room)?;
         let doubled = self.parts.keep_last();
         self.lost.add(Skip::Unrepresentable, doubled);
         for (index, part) in self.parts.iter().enumerate() {
@@ -145,6 +174,26 @@ impl Encoder {
         }
         written
     }
+}
+
+/// Writes tags that need neither an escape nor another order, as nearly all do; answers whether all
+/// of them are such.
+fn plain_tags(tags: Tags<'_>, out: &mut Vec<u8>) -> bool {
+    let mut before = "";
+    for (tag, pair) in tags.iter().zip(tags.pairs()) {
+        let (key, value) = (tag.key, tag.value_or_true());
+        let in_order = before < key && key != "time" && !value.is_empty();
+        if !in_order || !escape::is_plain(key) || !escape::is_plain(value) {
+            return false;
+        }
+        out.push(b',');
+        match pair {
+            Some(pair) => out.extend_from_slice(pair.as_bytes()),
+            None => [key, "=", value].iter().for_each(|piece| out.extend(piece.as_bytes())),
+        }
+        before = key;
+    }
+    true
 }
 
 /// Pieces `key=value` in one buffer that is reused for every point.
@@ -257,9 +306,11 @@ fn write_float(value: f64, out: &mut Vec<u8>) -> Result<(), Skip> {
     if !value.is_finite() {
         return Err(Skip::NotFinite);
     }
-    let mut buffer = ryu::Buffer::new();
-    let digits = buffer.format_finite(value);
-    out.extend_from_slice(digits.strip_suffix(".0").unwrap_or(digits).as_bytes());
+    if !write_short(out, value) {
+        let mut buffer = ryu::Buffer::new();
+        let digits = buffer.format_finite(value);
+        out.extend_from_slice(digits.strip_suffix(".0").unwrap_or(digits).as_bytes());
+    }
     Ok(())
 }
 

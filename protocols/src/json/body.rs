@@ -4,6 +4,7 @@
 //! number too large, a lone surrogate) never costs its neighbours. Only broken syntax does,
 //! since after it nobody can say where the next item starts.
 
+use super::plain::Plain;
 use crate::error::ParseError;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -49,34 +50,78 @@ impl From<serde_json::Error> for BodyError {
     }
 }
 
-/// Shows every item of an array, or the one object, to `visit`; answers how many there were.
+/// Who reads the items of a body.
+pub(crate) trait Items<'a> {
+    /// Takes an item that is plain and has nothing wrong with it; answers whether it is, and has
+    /// done nothing otherwise.
+    fn plain(&mut self, item: &mut Plain<'a>) -> Option<()>;
+
+    /// Takes any other, whatever it is.
+    fn other(&mut self, index: usize, item: &'a RawValue);
+}
+
+/// Shows every item of an array, or the one object, to `items`; answers how many there were.
 ///
 /// The syntax is only known to be sound when this has answered, so the caller has to be able
 /// to undo what it did.
 pub(crate) fn each_item<'a>(
     body: &'a [u8],
-    mut visit: impl FnMut(usize, &'a RawValue),
+    items: &mut impl Items<'a>,
 ) -> Result<usize, BodyError> {
     let text = str::from_utf8(body).map_err(|error| BodyError::NotUtf8(error.valid_up_to()))?;
     let text = without_mark(text);
-    match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => {
-            let mut count = 0;
-            each_element(text, |item| {
-                visit(count, item);
-                count += 1;
-            })?;
-            Ok(count)
-        }
-        Some(b'{') => {
-            visit(0, serde_json::from_str(text)?);
-            Ok(1)
-        }
+    let mut left = Plain::new(text);
+    let count = match text.trim_ascii_start().as_bytes().first() {
+        Some(b'[') => elements(&mut left, items),
+        Some(b'{') => element(&mut left, 0, items).map(|()| 1),
         _ => {
             serde_json::from_str::<&RawValue>(text)?;
-            Err(BodyError::NotAPoint)
+            return Err(BodyError::NotAPoint);
+        }
+    };
+    match count.filter(|_| left.ends()) {
+        Some(count) => Ok(count),
+        None => Err(what_is_broken(text)),
+    }
+}
+
+/// The elements of an array, of which nothing was read yet.
+fn elements<'a>(left: &mut Plain<'a>, items: &mut impl Items<'a>) -> Option<usize> {
+    left.takes(b'[').then_some(())?;
+    if left.takes(b']') {
+        return Some(0);
+    }
+    for index in 0.. {
+        element(left, index, items)?;
+        if !left.takes(b',') {
+            return left.takes(b']').then_some(index + 1);
         }
     }
+    None
+}
+
+fn element<'a>(left: &mut Plain<'a>, index: usize, items: &mut impl Items<'a>) -> Option<()> {
+    let mut item = *left;
+    if items.plain(&mut item).is_some() {
+        *left = item;
+        return Some(());
+    }
+    // This leaves the blanks away which stand before it.
+    left.ends();
+    let mut json = serde_json::Deserializer::from_str(left.rest());
+    let raw = <&RawValue>::deserialize(&mut json).ok()?;
+    left.skip(raw.get().len());
+    items.other(index, raw);
+    Some(())
+}
+
+/// Where the ordinary reader, who counts lines and columns, comes to a halt.
+fn what_is_broken(text: &str) -> BodyError {
+    let read = match text.trim_ascii_start().starts_with('[') {
+        true => each_element(text, |_| ()),
+        false => serde_json::from_str::<&RawValue>(text).map(drop),
+    };
+    read.err().map_or(BodyError::Syntax { line: 1, column: 0 }, BodyError::from)
 }
 
 /// A byte order mark is no part of the text that follows it.
@@ -172,15 +217,34 @@ impl<'a> Visitor<'a> for TextVisitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::value::Scalar;
+
+    /// Knows no plain item, or those that are a number.
+    struct Found<'a>(Vec<&'a str>, bool);
+
+    impl<'a> Items<'a> for Found<'a> {
+        fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
+            let Scalar::Number(number) = item.scalar().filter(|_| self.1)? else { return None };
+            self.0.push(number);
+            Some(())
+        }
+
+        fn other(&mut self, index: usize, item: &'a RawValue) {
+            assert_eq!(index, self.0.len());
+            self.0.push(item.get());
+        }
+    }
 
     fn items(body: &str) -> Result<Vec<&str>, BodyError> {
-        let mut found = Vec::new();
-        let count = each_item(body.as_bytes(), |index, item| {
-            assert_eq!(index, found.len());
-            found.push(item.get());
-        })?;
-        assert_eq!(count, found.len());
-        Ok(found)
+        let read = [true, false].map(|plain| {
+            let mut found = Found(Vec::new(), plain);
+            let count = each_item(body.as_bytes(), &mut found)?;
+            assert_eq!(count, found.0.len());
+            Ok(found.0)
+        });
+        assert_eq!(read[0], read[1], "{body}");
+        let [read, _] = read;
+        read
     }
 
     #[test]
@@ -211,6 +275,9 @@ mod tests {
         check("[1] 2", 1, 5);
         assert_eq!(items("5"), Err(BodyError::NotAPoint));
         assert_eq!(items("\"[]\""), Err(BodyError::NotAPoint));
-        assert_eq!(each_item(b"[\"\xff\"]", |_, _| ()), Err(BodyError::NotUtf8(2)));
+        assert_eq!(
+            each_item(b"[\"\xff\"]", &mut Found(Vec::new(), true)),
+            Err(BodyError::NotUtf8(2))
+        );
     }
 }

@@ -6,7 +6,9 @@ use crate::batch::{Batch, PointWriter};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
 use crate::json::BodyError;
-use crate::json::body::{Text, each_item, each_member};
+use crate::json::body::{Items, Text, each_item, each_member};
+use crate::json::plain::Plain;
+use crate::json::value::Scalar;
 use crate::name::check_length;
 use crate::point::{Measure, Number, UnixNanos};
 use crate::refusals::{ItemError, Refusal, Refusals, quoted};
@@ -26,12 +28,9 @@ pub fn parse_body<'a>(
     out: &mut Batch,
 ) -> Result<Refusals<'a>, BodyError> {
     let mark = out.mark();
-    let mut refusals = Refusals::default();
-    let read = each_item(body, |index, item| {
-        if let Err(refusal) = point(item, options, out) {
-            refusals.add(index, Some(item), refusal);
-        }
-    });
+    let mut reader = Reader { options, out, refusals: Refusals::default(), tags: Vec::new() };
+    let read = each_item(body, &mut reader);
+    let refusals = reader.refusals;
     match read {
         Ok(0) => Err(BodyError::Empty),
         Ok(_) => Ok(refusals),
@@ -39,6 +38,80 @@ pub fn parse_body<'a>(
             out.rollback(mark);
             Err(error)
         }
+    }
+}
+
+/// Reads the datapoints of one body.
+struct Reader<'a, 'o> {
+    options: &'o PutOptions,
+    out: &'o mut Batch,
+    refusals: Refusals<'a>,
+    /// Of the datapoint that is being read.
+    tags: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Items<'a> for Reader<'a, '_> {
+    fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
+        let tags = &mut self.tags;
+        tags.clear();
+        let (mut metric, mut time, mut value, mut tagged) = (None, None, None, None);
+        item.members(|item, key| match key {
+            "metric" => once(&mut metric, item.text()?),
+            "timestamp" => once(&mut time, plain_word(item.scalar()?)?),
+            "value" => once(&mut value, plain_word(item.scalar()?)?),
+            "tags" => {
+                once(&mut tagged, ())?;
+                item.members(|item, key| {
+                    tags.push((key, plain_tag(item.scalar()?)?));
+                    Some(())
+                })
+            }
+            _ => None,
+        })?;
+        self.write(metric?, time?, value?)
+    }
+
+    fn other(&mut self, index: usize, item: &'a RawValue) {
+        if let Err(refusal) = point(item, self.options, self.out) {
+            self.refusals.add(index, Some(item), refusal);
+        }
+    }
+}
+
+impl Reader<'_, '_> {
+    /// Writes a plain datapoint, if nothing is wrong with it.
+    fn write(&mut self, metric: &str, time: &str, value: &str) -> Option<()> {
+        let Self { options, out, tags, .. } = self;
+        check_length(metric).ok()?;
+        let time = timestamp::put(time).ok()?;
+        options.times.check(Some(time)).ok()?;
+        let value = parse_number(value)?;
+        let mut writer = out.begin(metric);
+        for (key, value) in tags.iter() {
+            let sound = !key.is_empty() && !value.is_empty();
+            sound.then(|| add_tag(&mut writer, key, value, options))?.ok()?;
+        }
+        (!options.strict || writer.tag_count() > 0).then_some(())?;
+        writer.finish(Measure::Reading(value), Some(time), "");
+        Some(())
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
+    slot.replace(value).is_none().then_some(())
+}
+
+fn plain_word(scalar: Scalar<'_>) -> Option<&str> {
+    match scalar {
+        Scalar::Number(word) | Scalar::Text(Cow::Borrowed(word)) => Some(word),
+        _ => None,
+    }
+}
+
+fn plain_tag(scalar: Scalar<'_>) -> Option<&str> {
+    match scalar {
+        Scalar::Bool(truth) => Some(if truth { "true" } else { "false" }),
+        word => plain_word(word),
     }
 }
 

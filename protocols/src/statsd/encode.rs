@@ -14,6 +14,7 @@
 //! Limits: the lines of one gauge are at most `max_line` bytes together, so that they fit
 //! into one datagram. What is left out of a row is counted in [`Encode::lost_parts`].
 
+use super::Verbatim;
 use crate::decimal::{write_f64, write_number};
 use crate::encode::LostParts;
 use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tag, UnixNanos};
@@ -53,6 +54,11 @@ impl Encoder {
     #[must_use]
     pub const fn with_timestamps(self, timestamps: bool) -> Self {
         Self { timestamps, ..self }
+    }
+
+    /// Which lines it would write as they came; none that have a time.
+    pub const fn verbatim(&self) -> Verbatim {
+        Verbatim::new(self.dialect, self.max_line)
     }
 
     fn record(&mut self, subject: &Subject<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
@@ -205,6 +211,10 @@ impl Encode for Encoder {
 
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         self.lost.take()
+    }
+
+    fn verbatim(&self) -> Option<Verbatim> {
+        Some(self.verbatim())
     }
 }
 

@@ -165,7 +165,7 @@ impl Backend {
         let all: route::Config = serde_json::from_value(json!({ "to": ["kept"] })).unwrap();
         let rules = Rules::compile(&[all], &[("kept".to_owned(), 0)].into()).unwrap();
         let lane = self.lanes[usize::from(refusing)].clone();
-        self.tables.store(Arc::new(Table { rules, lanes: vec![lane], taken: Vec::new() }));
+        self.tables.store(Arc::new(Table { rules, lanes: vec![lane], ..Table::default() }));
     }
 
     async fn drained(self) -> Vec<String> {
@@ -200,7 +200,7 @@ impl Encode for Brief {
 }
 
 /// A point on one line: `name{tag=value}=measure@seconds`.
-fn brief(point: &Point<'_>) -> String {
+pub(crate) fn brief(point: &Point<'_>) -> String {
     let tags: Vec<_> =
         point.tags.iter().map(|tag| format!("{}={}", tag.key, tag.value_or_true())).collect();
     let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };

@@ -59,7 +59,7 @@ fn refused(reason: &'static str, points: u32) -> Refused {
 fn waybill() -> Waybill {
     let via = Via { route: "tasks".into(), rewrite: Some(7) };
     let mut draft = Draft::default();
-    draft.add(9, Source { kind: Kind::Gauge, origin: None, via: Some(&via) });
+    draft.add(9, Source { kind: Some(Kind::Gauge), origin: None, via: Some(&via) });
     draft.finish()
 }
 

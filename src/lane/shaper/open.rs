@@ -14,6 +14,8 @@ use tokio::time::Instant;
 pub(super) struct Open {
     pub(super) body: Vec<u8>,
     pub(super) points: u32,
+    /// How many of them the book knows of.
+    told: u32,
     draft: Draft,
     born: UnixNanos,
     pub(super) due: Instant,
@@ -28,6 +30,7 @@ impl Open {
         Self {
             body: Vec::new(),
             points: 0,
+            told: 0,
             draft: Draft::default(),
             born: UnixNanos(0),
             due: Instant::now(),
@@ -46,13 +49,26 @@ impl Open {
         self.due = Instant::now() + wait;
     }
 
-    pub(super) fn add_point(&mut self, lines: usize, source: Source<'_>, riders: &Riders) {
-        self.points += 1;
-        self.draft.add(u32::try_from(lines).unwrap_or(u32::MAX), source);
-        self.book.open.add(1);
+    /// Notes so many points, whose lines are in the body by now.
+    pub(super) fn add(&mut self, points: usize, lines: usize, source: Source<'_>, riders: &Riders) {
+        let bounded = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.points = self.points.saturating_add(bounded(points));
+        self.draft.add(bounded(lines), source);
         if !std::mem::replace(&mut self.joined, true) {
             self.join(riders);
         }
+    }
+
+    /// Lets the book know what has come in since the last time: not at each point, of which there
+    /// are too many for that.
+    pub(super) fn tell(&mut self) {
+        self.book.open.add(u64::from(self.points - self.told));
+        self.told = self.points;
+    }
+
+    /// How many points the book knows of.
+    pub(super) fn told(&self) -> u64 {
+        u64::from(self.told)
     }
 
     /// Who waits is not kept waiting for the batch to fill, but for long enough that requests
@@ -68,9 +84,12 @@ impl Open {
         if self.is_empty() {
             return None;
         }
-        let mut body = std::mem::take(&mut self.body);
-        body.shrink_to_fit();
+        // The next one will be about as long, and what grows to its length is copied often.
+        let length = self.body.len() + self.body.len() / SLACK;
+        let mut body = std::mem::replace(&mut self.body, Vec::with_capacity(length));
+        body.shrink_to(length);
         let points = std::mem::take(&mut self.points);
+        self.told = 0;
         let payload = Payload::new(body, points, self.born).with(self.draft.finish());
         Some(Entry { payload, riders: std::mem::take(&mut self.riders) })
     }
@@ -78,11 +97,13 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.book.open.sub(u64::from(self.points));
+        self.book.open.sub(self.told());
         self.book.dropped.add("shutdown", u64::from(self.points));
         self.riders.lose(self.points.into(), "shutdown", None);
     }
 }
 
+/// A payload may take so many parts of its length more than the queue counts.
+const SLACK: usize = 8;
 /// How long a payload that somebody waits for is held open.
 const LINGER: Duration = Duration::from_millis(5);

@@ -32,7 +32,7 @@ pub(super) struct Directory {
 
 /// Where a series stands, for as long as it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::lane) struct Place {
+pub struct Place {
     pub(super) at: u32,
     /// Tells a series from those that stood there before and will after; never 0.
     pub(super) born: u32,

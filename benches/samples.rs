@@ -1,13 +1,15 @@
-//! Inputs that several benches share: 512 lines over 512 names, as one receive would bring.
-
-#![allow(dead_code, unreachable_pub, clippy::mod_module_files)] // Each bench uses some; cargo wants this name.
+//! Inputs that several steps share: 512 lines over 512 names, as one receive would bring.
 
 use protocols::Batch;
+use protocols::opentsdb::{PutOptions, parse_put};
 use protocols::statsd::{Dialects, Limits, lines, parse_line};
 use std::fmt::Write;
 
 /// Lines or items in each sample.
 pub const LINES: usize = 512;
+
+/// Values in each line of [`statsd_many`].
+pub const VALUES: usize = 4;
 
 /// Counters, gauges and timers of about 45 bytes, without tags.
 pub fn statsd_plain() -> String {
@@ -19,26 +21,33 @@ pub fn statsd_tagged() -> String {
     statsd("|#host:web-17,env:production,region:eu-west-1")
 }
 
-/// OpenTSDB puts with two tags.
-pub fn puts() -> String {
+/// Timers of [`VALUES`] values a line.
+pub fn statsd_many() -> String {
+    repeat(|text, n| {
+        writeln!(text, "service.frontend.endpoint-{n:05}.latency:{n}:12.5:0.25:{}|ms", n * 3)
+    })
+}
+
+/// OpenTSDB puts with two tags, of the minute that many after the first.
+pub fn puts(minute: usize) -> String {
     repeat(|text, n| {
         writeln!(
             text,
-            "put app.requests.{n}.latency 17000000{:02} {}.25 host=web-17 env=prod",
-            n % 60,
+            "put app.requests.{n}.latency {} {}.25 host=web-17 env=prod",
+            second(minute, n),
             n * 7
         )
     })
 }
 
 /// The same as a JSON array.
-pub fn put_json() -> String {
+pub fn put_json(minute: usize) -> String {
     let items = repeat(|text, n| {
         let comma = if n == 0 { "" } else { "," };
         write!(
             text,
-            r#"{comma}{{"metric":"app.requests.{n}.latency","timestamp":17000000{:02},"value":{}.25,"tags":{{"host":"web-17","env":"prod"}}}}"#,
-            n % 60,
+            r#"{comma}{{"metric":"app.requests.{n}.latency","timestamp":{},"value":{}.25,"tags":{{"host":"web-17","env":"prod"}}}}"#,
+            second(minute, n),
             n * 7
         )
     });
@@ -46,13 +55,13 @@ pub fn put_json() -> String {
 }
 
 /// JSON points of three columns.
-pub fn json_points() -> String {
+pub fn json_points(minute: usize) -> String {
     let items = repeat(|text, n| {
         let comma = if n == 0 { "" } else { "," };
         write!(
             text,
-            r#"{comma}{{"name":"build/times/{n}","tags":{{"os":"linux"}},"time":17000000{:02},"compile":{}.5,"link":3,"ok":true}}"#,
-            n % 60,
+            r#"{comma}{{"name":"build/times/{n}","tags":{{"os":"linux"}},"time":{},"compile":{}.5,"link":3,"ok":true}}"#,
+            second(minute, n),
             n
         )
     });
@@ -84,13 +93,26 @@ pub fn line_protocol_escaped() -> String {
     })
 }
 
-/// The points of `body`, parsed.
+/// The points of a body of statsd lines.
 pub fn batch(body: &str) -> Batch {
     let mut batch = Batch::new();
     for line in lines(body.as_bytes()) {
         parse_line(line, &Dialects::default(), &Limits::default(), &mut batch).ok();
     }
     batch
+}
+
+/// The points of [`puts`]: readings with two tags and a time, what a database is sent.
+pub fn readings() -> Batch {
+    let mut batch = Batch::new();
+    for line in lines(puts(0).as_bytes()) {
+        parse_put(line, &PutOptions::default(), &mut batch).ok();
+    }
+    batch
+}
+
+const fn second(minute: usize, n: usize) -> usize {
+    1_700_000_000 + minute * 60 + n % 60
 }
 
 fn statsd(tags: &str) -> String {

@@ -1,0 +1,166 @@
+//! Lines that are known again come to the same as lines that are not.
+
+use super::rig::{NOW, brief, config, keys};
+use crate::backend::{Outcome, Payload, Ship, Shipping};
+use crate::books::{Books, Counter};
+use crate::clock::Clock;
+use crate::ingest::Listener;
+use crate::ingest::intake::Context;
+use crate::lane::{self, Lane, Running, Settings};
+use crate::origin::{Origin, Protocol};
+use crate::route::{self, Memo, Router, Rules, Table, Tables};
+use proptest::prelude::*;
+use protocols::statsd::{Encoder, TagDialect};
+use protocols::{Encode, Point, Skip, UnixNanos};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::sleep;
+
+type Kept = Arc<Mutex<Vec<u8>>>;
+
+struct Keep(Kept);
+
+impl Ship for Keep {
+    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
+        self.0.lock().unwrap().extend_from_slice(&payload.body);
+        Box::pin(std::future::ready(Outcome::Delivered))
+    }
+}
+
+struct Brief;
+
+impl Encode for Brief {
+    fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
+        out.extend_from_slice(brief(point).as_bytes());
+        out.push(b'\n');
+        Ok(())
+    }
+}
+
+/// One lane that sums up in windows, one that relays, and one that gets points rewritten.
+struct Yard {
+    books: Books,
+    tables: Tables,
+    running: Vec<Running>,
+    kept: [Kept; 3],
+    clock: Clock,
+}
+
+const LANES: [&str; 3] = ["windows", "relay", "rewritten"];
+
+impl Yard {
+    fn new() -> Self {
+        let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
+        let (books, kept) = (Books::default(), <[Kept; 3]>::default());
+        let made = LANES.iter().zip(&kept).map(|(name, kept)| lane(name, kept, &books, clock));
+        let (lanes, running): (Vec<_>, Vec<_>) = made.unzip();
+        let places = LANES.iter().zip(0..).map(|(name, place)| ((*name).to_owned(), place));
+        let routes: Vec<route::Config> = serde_json::from_value(json!([
+            { "match": { "name": "n*" }, "to": ["windows", "relay"] },
+            { "match": { "name": "r*" }, "to": ["rewritten"], "rewrite": { "name": "new.${name}" } },
+            { "match": { "name": "x*" }, "to": [] },
+        ]))
+        .unwrap();
+        let rules = Rules::compile(&routes, &places.collect()).unwrap();
+        let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
+        let table = Table { rules, lanes, taken, ..Table::default() };
+        Self { books, tables: Arc::new(Arc::new(table).into()), running, kept, clock }
+    }
+
+    fn context(&self) -> Context {
+        let origin = Origin { listener: "under_test".into(), protocol: Protocol::Statsd };
+        let book = self.books.listener("under_test");
+        let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
+        let config = config("statsd", "udp://127.0.0.1:0", json!({}));
+        let (keys, tokens) = (keys(self.clock), Listener::default());
+        Context::new("under_test", &config, router, book, self.clock, &keys, &tokens)
+    }
+
+    /// All that came out of the lanes, and all that was counted.
+    async fn finish(mut self) -> (Vec<String>, Vec<u64>) {
+        self.tables.store(Arc::default());
+        for running in &mut self.running {
+            running.drained().await;
+        }
+        let texts =
+            self.kept.iter().map(|kept| String::from_utf8(kept.lock().unwrap().clone()).unwrap());
+        let book = self.books.listener("under_test");
+        let mut counts: Vec<_> =
+            [&book.received, &book.routed, &book.unmatched].map(Counter::get).into();
+        counts.push(book.rejected.total());
+        counts.extend(["route 1", "route 2", "route 3"].map(|name| self.books.route(name).get()));
+        counts.extend(LANES.map(|name| self.books.backend(name).handed.get()));
+        (texts.collect(), counts)
+    }
+}
+
+fn lane(name: &str, kept: &Kept, books: &Books, clock: Clock) -> (Lane, Running) {
+    let kind = if name == "relay" { "statsd" } else { "influxdb" };
+    let config = lane::Config { aggregate: Some(name == "windows"), ..lane::Config::default() };
+    let settings = Settings::new(name, kind, &config);
+    let state = lane::State::new(books.backend(name), settings.shards);
+    let encode: Box<dyn Encode> = match name {
+        "relay" => Box::new(Encoder::new(TagDialect::Dogstatsd, 1000)),
+        _ => Box::new(Brief),
+    };
+    lane::spawn(settings, state, encode, Box::new(Keep(Arc::clone(kept))), clock)
+}
+
+/// Sends datagrams; each batch of them is followed by the end of a window.
+async fn outcome(batches: &[Vec<String>], forgetful: bool) -> (Vec<String>, Vec<u64>) {
+    let yard = Yard::new();
+    let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
+    for batch in batches {
+        for datagram in batch {
+            let table = intake.table();
+            for line in datagram.split_inclusive('\n') {
+                if forgetful {
+                    memo = Memo::default();
+                }
+                intake.lines(&table, &mut memo).take(line.as_bytes(), || None);
+            }
+        }
+        sleep(Duration::from_secs(11)).await;
+    }
+    drop(intake);
+    yard.finish().await
+}
+
+fn line() -> impl Strategy<Value = String> {
+    let names = prop::sample::select(vec!["n.a", "n.b,t=1", "r.a", "r.b", "x.a", "unmatched", ""]);
+    let values = prop::sample::select(vec!["1", "-2.5", "+3", "1e2", "0.1", "x", "1:2", ""]);
+    let tails = prop::sample::select(vec![
+        "|c",
+        "|g",
+        "|ms",
+        "|c|@0.5",
+        "|s",
+        "|g|#b:2,a:1",
+        "|g|#a:1,b:2",
+        "|c|T1699999999",
+        "|q",
+        "",
+    ]);
+    (names, values, tails).prop_map(|(name, value, tail)| format!("{name}:{value}{tail}\n"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn to_be_known_again_changes_nothing(
+        batches in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(line(), 1..30), 1..3), 1..4,
+        ),
+    ) {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()
+        };
+        let batches: Vec<Vec<String>> = batches.iter().map(|batch| {
+            batch.iter().map(|lines| lines.concat()).collect()
+        }).collect();
+        let known = runtime().unwrap().block_on(outcome(&batches, false));
+        let unknown = runtime().unwrap().block_on(outcome(&batches, true));
+        prop_assert_eq!(known, unknown);
+    }
+}

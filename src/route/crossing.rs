@@ -1,0 +1,209 @@
+//! The way of points through a table, for the length of one batch: a front for each lane.
+//!
+//! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
+//! [steps](Step) that were noted then. What is counted is added up here and told when the batch
+//! ends.
+
+use super::router::Table;
+use super::{LaneSet, Rule};
+use crate::books::ListenerBook;
+use crate::lane::{Front, WindowPlace, series_hash};
+use crate::origin::Origin;
+use protocols::statsd::{Split, is_plain_number};
+use protocols::{Batch, Measure, Point};
+
+/// One batch on its way.
+pub struct Crossing<'t> {
+    table: &'t Table,
+    origin: &'t Origin,
+    book: &'t ListenerBook,
+    fronts: Vec<Front<'t>>,
+    taken: Vec<u64>,
+    submitted: Submitted,
+    scratch: Batch,
+    steps: Vec<Step>,
+    /// Whether `steps` are all that was done with the last point.
+    lasting: bool,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Submitted {
+    /// Points that at least one route took.
+    pub routed: u64,
+    /// Points that no route took.
+    pub unmatched: u64,
+}
+
+/// A part of what is done with a point, and is done alike with the next one of its series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The route at this place takes it.
+    Take(u16),
+    /// The lane at this place adds it to a series of the open window.
+    Absorb {
+        /// In the table.
+        lane: u16,
+        /// In the window.
+        place: WindowPlace,
+    },
+    /// The lane at this place hands the line on as it is, for the route at that.
+    Relay {
+        /// In the table.
+        lane: u16,
+        /// In the table, too.
+        route: u16,
+    },
+}
+
+impl Submitted {
+    /// All of them.
+    pub const fn points(&self) -> u64 {
+        self.routed + self.unmatched
+    }
+}
+
+impl<'t> Crossing<'t> {
+    pub(super) fn new(
+        table: &'t Table,
+        origin: &'t Origin,
+        book: &'t ListenerBook,
+        fronts: Vec<Front<'t>>,
+    ) -> Self {
+        let taken = vec![0; table.rules.len()];
+        let (submitted, scratch) = (Submitted::default(), Batch::new());
+        let steps = Vec::new();
+        Self { table, origin, book, fronts, taken, submitted, scratch, steps, lasting: true }
+    }
+
+    /// What has become of the points so far.
+    pub const fn submitted(&self) -> Submitted {
+        self.submitted
+    }
+
+    /// Hands a point to the lanes of the routes that take it, and in its place the line that has
+    /// no other one to those that would write that line.
+    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
+        self.steps.clear();
+        self.lasting = true;
+        let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
+        let routed = rules.walk(point, origin, |place, rule, lanes| {
+            self.taken(place);
+            self.note(u16::try_from(place).ok().map(Step::Take));
+            if rule.rewrite.is_some() {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let sent = rule.sent(*point, &mut scratch);
+                self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), rule);
+                self.scratch = scratch;
+                return;
+            }
+            let left = line.map_or(lanes, |line| self.relay(lanes, point, line, place));
+            if left != LaneSet::default() {
+                let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
+                self.hand_over(left, point, hash, rule);
+            }
+        });
+        self.arrived(routed);
+    }
+
+    /// What was done with the last point, if it can be done alike with the next of its series.
+    pub fn steps(&self) -> Option<&[Step]> {
+        self.lasting.then_some(&self.steps)
+    }
+
+    /// Does with a point what was done with an earlier one of its series, unless that cannot be
+    /// done alike any more; then nothing has happened.
+    pub fn repeat(&mut self, steps: &[Step], measure: &Measure<'_>, line: &Split<'_>) -> bool {
+        if !steps.iter().all(|step| self.can_repeat(*step, line)) {
+            return false;
+        }
+        for step in steps {
+            match *step {
+                Step::Take(route) => self.taken(route.into()),
+                Step::Absorb { lane, place } => {
+                    if let Some(front) = self.fronts.get_mut(usize::from(lane)) {
+                        front.repeat(place, measure);
+                    }
+                }
+                Step::Relay { lane, route } => {
+                    self.relay_to(lane.into(), line.line, route.into());
+                }
+            }
+        }
+        self.arrived(!steps.is_empty());
+        true
+    }
+
+    fn can_repeat(&mut self, step: Step, line: &Split<'_>) -> bool {
+        match step {
+            Step::Take(_) => true,
+            Step::Absorb { lane, place } => {
+                let front = self.fronts.get_mut(usize::from(lane));
+                front.is_some_and(|front| front.is_current(place))
+            }
+            Step::Relay { lane, .. } => {
+                let front = self.fronts.get(usize::from(lane));
+                is_plain_number(line.value) && front.is_some_and(|front| front.fits(line.line))
+            }
+        }
+    }
+
+    /// Hands a line to those of the lanes that would write it for its point; answers the others.
+    fn relay(&mut self, lanes: LaneSet, point: &Point<'_>, line: &[u8], route: usize) -> LaneSet {
+        let mut left = lanes;
+        for lane in lanes.iter() {
+            let relays = self.fronts.get(lane).is_some_and(|front| front.relays(point, line));
+            if relays && self.relay_to(lane, line, route) {
+                left = left.without(LaneSet::of(lane));
+                let places = u16::try_from(lane).ok().zip(u16::try_from(route).ok());
+                self.note(places.map(|(lane, route)| Step::Relay { lane, route }));
+            }
+        }
+        left
+    }
+
+    fn relay_to(&mut self, lane: usize, line: &[u8], route: usize) -> bool {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        front.zip(rule).is_some_and(|(front, rule)| front.relay(line, &rule.via))
+    }
+
+    fn taken(&mut self, route: usize) {
+        if let Some(taken) = self.taken.get_mut(route) {
+            *taken += 1;
+        }
+    }
+
+    fn hand_over(&mut self, lanes: LaneSet, point: &Point<'_>, hash: u64, rule: &Rule) {
+        for lane in lanes.iter() {
+            let Some(front) = self.fronts.get_mut(lane) else { continue };
+            let place = front.take(point, hash, &rule.via);
+            let lane = u16::try_from(lane).ok();
+            self.note(place.zip(lane).map(|(place, lane)| Step::Absorb { lane, place }));
+        }
+    }
+
+    fn note(&mut self, step: Option<Step>) {
+        self.lasting &= step.is_some();
+        self.steps.extend(step);
+    }
+
+    const fn arrived(&mut self, routed: bool) {
+        if routed {
+            self.submitted.routed += 1;
+        } else {
+            self.submitted.unmatched += 1;
+        }
+    }
+}
+
+impl Drop for Crossing<'_> {
+    fn drop(&mut self) {
+        self.fronts.clear();
+        for (count, taken) in self.table.taken.iter().zip(&self.taken) {
+            count.add(*taken);
+        }
+        self.book.received.add(self.submitted.points());
+        self.book.routed.add(self.submitted.routed);
+        self.book.unmatched.add(self.submitted.unmatched);
+    }
+}
