@@ -30,7 +30,6 @@ mod twins;
 
 pub(super) use closed::Closed;
 pub use directory::Place;
-
 pub use edges::window_end;
 pub(super) use shard::Shard;
 pub(super) use snapshot::{Error, Order, Remembered, Snapshot};
@@ -48,8 +47,7 @@ use pages::{Page, blank};
 use protocols::{Measure, UnixNanos};
 use shard::State;
 use snapshot::{Entries, Memory};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -180,9 +178,11 @@ impl Windows {
         Some(Taken::In(place))
     }
 
-    /// Whether the series that was given a place still has it.
+    /// Whether the series that was given a place still has it. If so it keeps it at least until the
+    /// end of the shard's open window, since it counts as seen.
     pub(super) fn is_current(&self, shard: &mut Shard, place: Place) -> bool {
-        shard.known(place).is_some() || read(&self.directory).has(place)
+        let is_seen = shard.known(place).is_some();
+        is_seen || read(&self.directory).see(place, shard.window).is_some()
     }
 
     /// A series comes to a shard for the first time in this window.
@@ -231,7 +231,7 @@ impl Windows {
         self.settle_latest(&mut keeper);
         let carried = self.reunite(&mut keeper, stamp);
         let spread = carried.as_ref().map(Carried::spread);
-        let earlier = carried.map_or(Earlier::Nothing, Earlier::Here);
+        let earlier = carried.map_or(Earlier::Nothing, |carried| Earlier::Here(Box::new(carried)));
         let (window, expire) = (keeper.window, *expire);
         let terms = Terms { window, stamp, expire, repeats: true, earlier, spread };
         Some(self.shut(&mut keeper, terms))
@@ -290,7 +290,7 @@ impl Windows {
         rest.for_each(|(series, aggregate, shift)| parts.add(&series, (aggregate, shift)));
         let edges = keeper.edges;
         drop(keeper);
-        Memory { layout, edges: &edges, idle, parts }.to_bytes()
+        Memory { layout, edges: &edges, idle, parts }.into_bytes()
     }
 
     /// Remembers what is idle at these places, but for twins, if there is a list for them.

@@ -80,7 +80,7 @@ pub(super) struct Terms {
 #[derive(Debug)]
 pub(super) enum Earlier {
     Nothing,
-    Here(Carried),
+    Here(Box<Carried>),
     /// It stays with the keeper, since this is a part, too.
     Kept,
 }

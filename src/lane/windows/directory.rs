@@ -153,11 +153,6 @@ impl Directory {
         Some((Series { hash: of_kind(row.hash, row.kind), kind: row.kind, name, tags }, row.born))
     }
 
-    /// Whether the series that was given a place still has it.
-    pub(super) fn has(&self, place: Place) -> bool {
-        self.standing(place.at).is_some_and(|standing| standing.born == place.born)
-    }
-
     /// Who stands at a place.
     pub(super) fn standing(&self, at: u32) -> Option<Standing> {
         let Row { kind, born, twin, .. } = *row(&self.pages, at)?;

@@ -76,7 +76,7 @@ pub(in crate::lane) enum Error {
 
 impl Memory<'_> {
     /// The whole file.
-    pub(super) fn to_bytes(self) -> Option<Vec<u8>> {
+    pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
         // Only memory takes it, and there is nothing that the format cannot say.
         let mut bytes = postcard::to_extend(&(self.layout, self.edges), MAGIC.to_vec()).ok()?;
         for entries in [self.idle, self.parts] {
