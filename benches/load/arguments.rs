@@ -202,6 +202,12 @@ pub struct SearchArguments {
     /// Distinct series
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub names: u64,
+    /// Lines in a datagram; may be given more than once
+    #[arg(long, default_values = ["1", "25"], value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub pack: Vec<u64>,
+    /// Search only for receivers whose name holds this
+    #[arg(long, default_value = "")]
+    pub only: String,
 }
 
 #[derive(Args)]

@@ -74,7 +74,7 @@ pub fn measure(host: &Host, extent: Extent) -> Result<Latencies> {
 fn half_the_lossless_rate(host: &Host) -> Result<f64> {
     let Host { gateway, cpus } = host.clone();
     let bench = Bench { gateway, cpus, names: NAMES, seconds: 1.0, window: 10.0 };
-    let found = search::search(&[search::with_database(&bench, "influxdb", 1)], &[(PACK, 500e3)])?;
+    let found = search::search(&[search::with_database(&bench, "influxdb", 1)], &[PACK])?;
     Ok(found.lossless() / 2.0)
 }
 

@@ -84,11 +84,10 @@ fn main() -> Result<()> {
                 Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds, window: 10.0 };
             report::print(&spool::measure(&bench, rounds)?, json)
         }
-        Command::Search(SearchArguments { gateway, names }) => {
+        Command::Search(SearchArguments { gateway, names, pack, only }) => {
             let bench =
                 Bench { gateway, cpus: cpu::Cpus::allowed()?, names, seconds: 1.0, window: 10.0 };
-            let packs = [(1, 100e3), (25, 500e3)];
-            table::print(&search::search(&search::receivers(&bench), &packs)?, style)
+            table::print(&search::search(&search::receivers(&bench, &only), &pack)?, style)
         }
         Command::Flush(arguments) => flush(arguments, style),
         Command::Series(SeriesArguments { gateway, quick, series }) => {

@@ -45,18 +45,20 @@ pub struct Receiver<'a> {
     offer: Box<dyn Fn(u64, f64) -> Result<Trial> + 'a>,
 }
 
-/// The floor, the gateway, the same with a database behind it, and that on two sockets.
-pub fn receivers(bench: &Bench) -> Vec<Receiver<'_>> {
+/// The floor, the gateway, the same with a database behind it, and that on two sockets; of them
+/// those whose name holds `only`.
+pub fn receivers<'a>(bench: &'a Bench, only: &str) -> Vec<Receiver<'a>> {
     let subject = |name, subject| {
         let offer = move |pack, rate| bench.run(subject, Load::Datagrams { pack, rate });
         Receiver { name, offer: Box::new(offer) }
     };
-    vec![
+    let all = [
         subject("bare", Subject::Bare),
         subject("blackhole", Subject::Blackhole),
         with_database(bench, "influxdb", 1),
         with_database(bench, "influxdb, 2 sockets", 2),
-    ]
+    ];
+    all.into_iter().filter(|receiver| receiver.name.contains(only)).collect()
 }
 
 /// The gateway with windows whose rows go to a database in the generator.
@@ -64,12 +66,12 @@ pub fn with_database<'a>(bench: &'a Bench, name: &'static str, sockets: u64) -> 
     Receiver { name, offer: Box::new(move |pack, rate| bench.on_sockets(sockets, pack, rate)) }
 }
 
-/// Searches for every pack and receiver, from `first` lines a second.
-pub fn search(receivers: &[Receiver<'_>], packs: &[(u64, f64)]) -> Result<Search> {
+/// Searches for every pack and receiver.
+pub fn search(receivers: &[Receiver<'_>], packs: &[u64]) -> Result<Search> {
     let mut rows = Vec::new();
-    for &(pack, first) in packs {
+    for &pack in packs {
         for receiver in receivers {
-            let (rate, found) = highest(first, |rate| receiver.verdict(pack, rate))?;
+            let (rate, found) = highest(first(pack), |rate| receiver.verdict(pack, rate))?;
             rows.push(Row {
                 load: Load::Datagrams { pack, rate }.to_string(),
                 receiver: receiver.name.to_owned(),
@@ -146,6 +148,12 @@ fn trial(run: Run, pack: u64) -> Trial {
         held: 0,
     };
     Trial { sent: run.sent, arrived, cpu_seconds: run.cpu_seconds, others: run.others, pack }
+}
+
+/// Lines a second to begin with: any receiver takes so many small datagrams, and more lines come
+/// in fewer large ones.
+fn first(pack: u64) -> f64 {
+    if pack < 10 { 100e3 } else { 500e3 }
 }
 
 /// Doubles, then halves the gap. If even `first` is too much, the search goes down from it.
