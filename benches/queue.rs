@@ -68,7 +68,7 @@ fn push(yard: &Yard, batch: &Batch) {
     let origin = Origin { listener: "api".into(), protocol: Protocol::Opentsdb };
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
     let mut front = yard.lane.front(0, UnixNanos(0), &origin, Terms::default());
-    divan::black_box(batch).iter().for_each(|point| front.take(&point, 0, &via));
+    divan::black_box(batch).iter().for_each(|point| _ = front.take(&point, 0, &via));
 }
 
 fn batch() -> Batch {
