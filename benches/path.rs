@@ -68,7 +68,12 @@ fn passed(
 
 fn router(yard: &Yard, protocol: Protocol) -> Result<Router> {
     let rules = crate::route::rules(json!([{ "to": ["a"] }]))?;
-    let table = Table { rules, lanes: vec![yard.lane.clone()], taken: vec![Arc::default()], ..Table::default() };
+    let table = Table {
+        rules,
+        lanes: vec![yard.lane.clone()],
+        taken: vec![Arc::default()],
+        ..Table::default()
+    };
     let tables = Arc::new(arc_swap::ArcSwap::from_pointee(table));
     let origin = Origin { listener: "in".into(), protocol };
     Ok(Router::new(tables, origin, Arc::default(), yard.clock))
