@@ -6,7 +6,7 @@
 //! with no full buffer to blame, the next datagram goes alone, and when nobody takes that either,
 //! the one before it goes again, too.
 
-use super::calls::Call;
+use super::calls::{Call, Cutting};
 use super::connection::Socket;
 use crate::backend::Payload;
 use crate::books::BackendBook;
@@ -24,8 +24,10 @@ pub(super) struct Datagrams {
     max_payload: usize,
     progress: Progress,
     pace: Pace,
-    /// Whether the kernel cuts messages into datagrams here, as far as is known.
-    cuts: bool,
+    /// Whether the kernel cuts messages of UDP into datagrams, as far as is known.
+    cutting: Cutting,
+    /// Calls since others had their turn.
+    calls: u32,
     book: Arc<BackendBook>,
 }
 
@@ -50,9 +52,11 @@ enum Pace {
 }
 
 impl Datagrams {
-    pub(super) fn new(max_payload: usize, book: Arc<BackendBook>) -> Self {
+    /// Datagrams of this size at the most, and at the least, too, where they are to be filled.
+    pub(super) fn new(max_payload: usize, fill: bool, book: Arc<BackendBook>) -> Self {
         let (progress, pace) = (Progress::default(), Pace::Many);
-        Self { max_payload, progress, pace, cuts: true, book }
+        let cutting = if fill { Cutting::Filled(max_payload) } else { Cutting::Equal };
+        Self { max_payload, progress, pace, cutting, calls: 0, book }
     }
 
     /// Sends what is left of a payload; answers how many of its lines are too large for the kernel.
@@ -77,16 +81,21 @@ impl Datagrams {
         }
     }
 
-    /// One call, which is as much as other tasks have to wait for.
+    /// One call; others have their turn after a few.
     async fn many(&mut self, socket: Socket<'_>, packets: &[&[u8]]) -> io::Result<()> {
-        let call = Call::of(packets, self.cuts);
+        // Other kinds of socket would send a message as it is.
+        let call = Call::of(packets, if socket.is_udp() { self.cutting } else { Cutting::No });
         match socket.make(&call) {
             Ok(messages) => self.taken(socket, &call, messages)?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => socket.writable().await?,
-            Err(error) if call.is_cut() && is_about_cutting(&error) => self.cuts = false,
+            Err(error) if call.is_cut() && is_about_cutting(&error) => self.cutting = Cutting::No,
             Err(error) => self.not_taken(packets.first().unwrap_or(&&[][..]), error)?,
         }
-        yield_now().await;
+        self.calls += 1;
+        if self.calls >= TURN_CALLS {
+            self.calls = 0;
+            yield_now().await;
+        }
         Ok(())
     }
 
@@ -111,7 +120,7 @@ impl Datagrams {
             return self.not_taken(packet, error);
         }
         let mut report = socket.report()?;
-        if report.is_none() && socket.reports() {
+        if report.is_none() && socket.is_udp() {
             sleep(REPORT_WITHIN).await;
             report = socket.report()?;
         }
@@ -157,6 +166,10 @@ fn lines(packet: &[u8]) -> u32 {
 
 /// Packets of one call: enough that a call's own cost is none, few enough for everybody else.
 const AT_ONCE: usize = 64;
+
+/// Below a millisecond's work. A shipper that has less than its turn falls behind its shaper where
+/// they share a processor.
+const TURN_CALLS: u32 = 4;
 
 /// As long as the report of a host that is not on another continent takes.
 const REPORT_WITHIN: Duration = Duration::from_millis(50);
