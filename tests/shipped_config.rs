@@ -70,6 +70,7 @@ fn a_shown_default_is_the_default() {
     assert_eq!(relay.tags, statsd::TagDialect::default());
     assert_eq!(relay.max_payload, Some(Size(1432)));
     assert_eq!(relay.resolve_every, Some(Span::secs(30)));
+    assert!(!relay.fill);
 
     let backend::Config::Store(store) = backend_of(&shown, "local").kind else { panic!() };
     assert_eq!(

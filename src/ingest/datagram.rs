@@ -32,7 +32,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::{UdpSocket, UnixDatagram};
-use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -141,12 +141,17 @@ pub(super) async fn run(socket: Datagrams, context: Context) {
                     buffers.listen = true;
                     ask.as_mut().reset(Instant::now() + ASK_AFTER);
                 }
+                let mut turn = 1;
                 while !stop.is_cancelled()
                     && !take(&socket, &mut receiver, |arrival| {
                         socket.try_receive(&mut buffers, arrival)
                     })
                 {
-                    consume_budget().await;
+                    // Shapers have a short inbox, and perhaps no other processor.
+                    if turn % TURN_BATCHES == 0 {
+                        yield_now().await;
+                    }
+                    turn += 1;
                 }
             }
         }
@@ -310,6 +315,9 @@ const STRIDE: usize = DATAGRAM_BYTES + 21 * 64;
 
 /// Enough that routing a batch costs little for each point, and few enough to stay in cache.
 const BATCH_POINTS: u64 = 512;
+
+/// After so many full batches others have their turn: an eighth of a shaper's inbox.
+const TURN_BATCHES: usize = 8;
 
 /// What a full receive buffer may hold at a stop, and no more: a flood does not end.
 const LAST_ROUNDS: usize = 256;

@@ -45,8 +45,7 @@ impl Lines<'_> {
 
     fn repeat(&mut self, split: &Split<'_>) -> bool {
         let Some(known) = self.memo.find(&split.head) else { return false };
-        let Some(measure) = known.shape.measure(split.value) else { return false };
-        self.crossing.repeat(known.steps, &measure, split)
+        self.crossing.repeat(known.steps, &known.shape, split)
     }
 
     fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {

@@ -9,8 +9,8 @@ use super::{LaneSet, Rule};
 use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
-use protocols::statsd::{Split, is_plain_number};
-use protocols::{Batch, Measure, Point};
+use protocols::statsd::{Shape, Split, is_plain_number};
+use protocols::{Batch, Point};
 
 /// One batch on its way.
 pub struct Crossing<'t> {
@@ -113,15 +113,21 @@ impl<'t> Crossing<'t> {
 
     /// Does with a point what was done with an earlier one of its series, unless that cannot be
     /// done alike any more; then nothing has happened.
-    pub fn repeat(&mut self, steps: &[Step], measure: &Measure<'_>, line: &Split<'_>) -> bool {
-        if !steps.iter().all(|step| self.can_repeat(*step, line)) {
+    pub fn repeat(&mut self, steps: &[Step], shape: &Shape, line: &Split<'_>) -> bool {
+        let is_plain = is_plain_number(line.value);
+        // What nobody adds up needs not be read, if it is certain that it can be.
+        let is_read = !is_plain || steps.iter().any(|step| matches!(step, Step::Absorb { .. }));
+        let measure = if is_read { shape.measure(line.value) } else { None };
+        let can_repeat = |step: &Step| self.can_repeat(*step, line, is_plain);
+        if measure.is_some() != is_read || !steps.iter().all(can_repeat) {
             return false;
         }
         for step in steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
                 Step::Absorb { lane, place } => {
-                    if let Some(front) = self.fronts.get_mut(usize::from(lane)) {
+                    let front = self.fronts.get_mut(usize::from(lane));
+                    if let Some((front, measure)) = front.zip(measure.as_ref()) {
                         front.repeat(place, measure);
                     }
                 }
@@ -134,7 +140,7 @@ impl<'t> Crossing<'t> {
         true
     }
 
-    fn can_repeat(&mut self, step: Step, line: &Split<'_>) -> bool {
+    fn can_repeat(&mut self, step: Step, line: &Split<'_>, is_plain: bool) -> bool {
         match step {
             Step::Take(_) => true,
             Step::Absorb { lane, place } => {
@@ -143,7 +149,7 @@ impl<'t> Crossing<'t> {
             }
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(lane));
-                is_plain_number(line.value) && front.is_some_and(|front| front.fits(line.line))
+                is_plain && front.is_some_and(|front| front.fits(line.line))
             }
         }
     }
