@@ -1,7 +1,6 @@
 //! Lines that are known again come to the same as lines that are not.
 
-use super::rig::{NOW, brief, config, keys};
-use crate::backend::{Outcome, Payload, Ship, Shipping};
+use super::rig::{Brief, Keep, NOW, config, keys};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::Listener;
@@ -11,32 +10,13 @@ use crate::origin::{Origin, Protocol};
 use crate::route::{self, Memo, Router, Rules, Table, Tables};
 use proptest::prelude::*;
 use protocols::statsd::{Encoder, TagDialect};
-use protocols::{Encode, Point, Skip, UnixNanos};
+use protocols::{Encode, UnixNanos};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
 
 type Kept = Arc<Mutex<Vec<u8>>>;
-
-struct Keep(Kept);
-
-impl Ship for Keep {
-    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
-        self.0.lock().unwrap().extend_from_slice(&payload.body);
-        Box::pin(std::future::ready(Outcome::Delivered))
-    }
-}
-
-struct Brief;
-
-impl Encode for Brief {
-    fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
-        out.extend_from_slice(brief(point).as_bytes());
-        out.push(b'\n');
-        Ok(())
-    }
-}
 
 /// One lane that sums up in windows, one that relays, and one that gets points rewritten.
 struct Yard {

@@ -180,7 +180,8 @@ impl Backend {
     }
 }
 
-struct Keep(Arc<Mutex<Vec<u8>>>);
+/// Keeps what it is given.
+pub(crate) struct Keep(pub(crate) Arc<Mutex<Vec<u8>>>);
 
 impl Ship for Keep {
     fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
@@ -189,7 +190,8 @@ impl Ship for Keep {
     }
 }
 
-struct Brief;
+/// Writes a point as [`brief`] does.
+pub(crate) struct Brief;
 
 impl Encode for Brief {
     fn encode(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
@@ -200,7 +202,7 @@ impl Encode for Brief {
 }
 
 /// A point on one line: `name{tag=value}=measure@seconds`.
-pub(crate) fn brief(point: &Point<'_>) -> String {
+fn brief(point: &Point<'_>) -> String {
     let tags: Vec<_> =
         point.tags.iter().map(|tag| format!("{}={}", tag.key, tag.value_or_true())).collect();
     let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
