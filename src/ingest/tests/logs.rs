@@ -2,16 +2,24 @@
 
 use super::rig::Rig;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-use tracing_subscriber::fmt::MakeWriter;
+use std::sync::Once;
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+/// What this thread has logged: a test and all its tasks run on one thread.
+///
+/// The subscriber is that of the whole process. One that is set for a thread alone loses lines now
+/// and then: when another thread comes to a log line first, what is remembered of the line is that
+/// nobody listens.
+struct Log;
+
+thread_local! {
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        WRITTEN.with_borrow_mut(|written| written.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -19,32 +27,25 @@ impl Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 impl Log {
+    fn listen() -> Self {
+        static LISTENING: Once = Once::new();
+        LISTENING.call_once(|| tracing_subscriber::fmt().json().with_writer(|| Log).init());
+        WRITTEN.with_borrow_mut(Vec::clear);
+        Self
+    }
+
     /// The fields of all lines with this message.
     fn lines(&self, message: &str) -> Vec<Value> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let text = WRITTEN.with_borrow(|written| String::from_utf8(written.clone()).unwrap());
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|line| line["fields"].clone()).filter(|line| line["message"] == message).collect()
     }
 }
 
-fn listen() -> (Log, tracing::subscriber::DefaultGuard) {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
-    (log, tracing::subscriber::set_default(subscriber))
-}
-
 #[tokio::test]
 async fn every_socket_is_told_once() {
-    let (log, _guard) = listen();
+    let log = Log::listen();
     let rig = Rig::start("statsd", "tcp://localhost:0", json!({}));
     let expected: Vec<_> = rig
         .addresses
@@ -56,7 +57,7 @@ async fn every_socket_is_told_once() {
 
 #[tokio::test]
 async fn a_flood_of_bad_lines_is_a_line_for_each_reason() {
-    let (log, _guard) = listen();
+    let log = Log::listen();
     let rig = Rig::start("statsd", "tcp://127.0.0.1:0", json!({}));
     let bad = b"a:x|c\nb:1|q\nc\xff\x1b[2J:1|c\nd:1|c\n".repeat(10_000);
     rig.exchange(&bad).await;
