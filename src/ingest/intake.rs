@@ -205,7 +205,8 @@ impl Intake {
     pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
         memo.align(table);
         let Self { context, batch, router } = self;
-        Lines { times: context.times(), crossing: router.cross(table), context, memo, batch }
+        let (times, crossing) = (context.times(), router.cross(table));
+        Lines { context, times, memo, batch, crossing, refused: 0 }
     }
 
     /// Takes a line of statsd into the batch, or counts why not.

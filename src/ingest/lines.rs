@@ -2,6 +2,10 @@
 //!
 //! A line whose head is known takes the way of the one before it; every other one is parsed and
 //! routed, and its head is learnt. Either way points go over in the order in which they came.
+//!
+//! What is known of a head, and of its series, lies anywhere in memory, and waiting for it would take
+//! longer than the work. So heads are looked for a [block](BLOCK) of lines at a time, in loops so
+//! short that the processor asks memory for several of them at once.
 
 use super::intake::{Context, Who};
 use crate::net::Peer;
@@ -17,6 +21,18 @@ pub(super) struct Lines<'t> {
     pub(super) memo: &'t mut Memo,
     pub(super) batch: &'t mut Batch,
     pub(super) crossing: Crossing<'t>,
+    /// How much was refused so far.
+    pub(super) refused: u64,
+}
+
+/// A line that waits for its turn.
+struct Seen<'d> {
+    line: Split<'d>,
+    /// Which datagram it came in.
+    from: usize,
+    hash: u64,
+    /// Where something is known of its head, and can still be done.
+    at: Option<u32>,
 }
 
 impl Lines<'_> {
@@ -25,36 +41,74 @@ impl Lines<'_> {
         self.crossing.submitted().points()
     }
 
-    /// Takes the lines of a datagram in, or counts why not.
-    pub(super) fn take(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
-        for split in statsd::splits(datagram) {
-            match split {
-                Ok(split) => self.take_one(&split, &peer),
-                Err(line) => self.parse(line, None, &peer),
+    /// Takes the lines of datagrams in, or counts why not; `peer` knows who has sent which.
+    pub(super) fn take<'d>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = &'d [u8]>,
+        peer: impl Fn(usize) -> Option<Peer>,
+    ) {
+        let mut block = Vec::with_capacity(BLOCK);
+        for (from, datagram) in datagrams.into_iter().enumerate() {
+            for line in statsd::splits(datagram) {
+                match line {
+                    Ok(line) if self.may_be_known(&line) => {
+                        let hash = self.memo.hash(&line.head);
+                        block.push(Seen { line, from, hash, at: None });
+                        if block.len() == BLOCK {
+                            self.settle(&mut block, &peer);
+                        }
+                    }
+                    other => {
+                        self.settle(&mut block, &peer);
+                        self.parse(
+                            other.map_or_else(|line| line, |split| split.line),
+                            None,
+                            || peer(from),
+                        );
+                    }
+                }
             }
         }
+        self.settle(&mut block, &peer);
     }
 
-    fn take_one(&mut self, split: &Split<'_>, peer: impl Fn() -> Option<Peer>) {
-        if self.memo.is_resting() || !self.context.grammar.takes(split.line) {
-            self.parse(split.line, None, peer);
-        } else if !self.repeat(split) {
-            self.parse(split.line, Some(split), peer);
+    /// Counts something refused.
+    pub(super) fn refuse(&mut self, reason: &'static str, example: &[u8], peer: Option<Peer>) {
+        self.refused += 1;
+        self.context.refuse(reason, 1, example, Who(peer.as_ref()));
+    }
+
+    fn may_be_known(&mut self, line: &Split<'_>) -> bool {
+        !self.memo.is_resting() && self.context.grammar.takes(line.line)
+    }
+
+    /// Takes the lines of a block in.
+    fn settle(&mut self, block: &mut Vec<Seen<'_>>, peer: impl Fn(usize) -> Option<Peer>) {
+        for seen in &mut *block {
+            seen.at = self.memo.seek(seen.hash);
         }
+        for seen in &mut *block {
+            let Self { memo, crossing, .. } = self;
+            seen.at = seen.at.filter(|at| crossing.is_current(memo.steps(*at)));
+        }
+        for seen in &*block {
+            if !seen.at.is_some_and(|at| self.repeat(at, &seen.line)) {
+                self.parse(seen.line.line, Some(&seen.line), || peer(seen.from));
+            }
+        }
+        block.clear();
     }
 
-    fn repeat(&mut self, split: &Split<'_>) -> bool {
-        let Some(known) = self.memo.find(&split.head) else { return false };
-        self.crossing.repeat(known.steps, &known.shape, split)
+    fn repeat(&mut self, at: u32, line: &Split<'_>) -> bool {
+        let known = self.memo.known(at, &line.head);
+        known.is_some_and(|known| self.crossing.repeat(&known, line))
     }
 
     fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
         let unknown = match context.grammar.statsd(line, times, batch) {
             Ok(unknown) => unknown,
-            Err(reason) => {
-                return context.refuse(reason.label(), 1, line, Who(peer().as_ref()));
-            }
+            Err(reason) => return self.refuse(reason.label(), line, peer()),
         };
         context.book.noticed.add("unknown_field", u64::from(unknown));
         let alone = Some(line).filter(|_| batch.len() == 1);
@@ -72,3 +126,7 @@ impl Lines<'_> {
         }
     }
 }
+
+/// More than memory is asked for at once, and few enough that what it answers stays in the nearest
+/// cache.
+const BLOCK: usize = 32;
