@@ -1,0 +1,213 @@
+//! A connection with TLS, which is read and written as one without is: now, and without waiting.
+//!
+//! What came is decrypted as it is read, on the task that reads. The handshake is the connection's
+//! own affair as well, so that a client who is slow at it, or never meant it, costs only itself.
+//! A stream that ends without TLS's own word for it ("close notify") may have been cut, so this is
+//! an error; what came before is good.
+
+use crate::tls::{PeerCertificate, Refusal, Server};
+use nix::sys::socket::{MsgFlags, recv};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::server::TlsStream;
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub struct Secured {
+    tls: TlsStream<Raw>,
+    /// Whom the peer has proved to be.
+    certificate: Option<Arc<PeerCertificate>>,
+    /// There may be more to read without the kernel's having more.
+    is_readable: bool,
+}
+
+impl Secured {
+    pub(super) async fn shake_hands(
+        mut stream: TcpStream,
+        server: &Server,
+        patience: Duration,
+    ) -> Result<Self, Refusal> {
+        let deadline = Instant::now() + patience;
+        match timeout_at(deadline, first(&stream)).await {
+            Err(_) => return Err(Refusal::Late),
+            Ok(First::Nothing) => return Err(Refusal::Unused),
+            Ok(First::Handshake) => {}
+            Ok(First::Http) => {
+                // Whoever does not read it has lost nothing.
+                let _ = timeout_at(deadline, stream.write_all(NOT_HTTP)).await;
+                return Err(Refusal::Plain);
+            }
+            Ok(First::Other) => return Err(Refusal::Plain),
+        }
+        let raw = Raw { stream, at_once: false };
+        let tls = server.accept(raw, deadline.duration_since(Instant::now())).await?;
+        let shown = tls.get_ref().1.peer_certificates();
+        let certificate = shown.map(|chain| Arc::new(PeerCertificate::of(chain)));
+        Ok(Self { tls, certificate, is_readable: true })
+    }
+
+    pub(super) const fn peer_certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        self.certificate.as_ref()
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        if self.is_readable { Ok(()) } else { self.tcp().readable().await }
+    }
+
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        self.tcp().writable().await
+    }
+
+    pub(super) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(into);
+        // Nobody waits here; who does waits for the socket.
+        let polled = Pin::new(&mut self.tls).poll_read(&mut now(), &mut buffer);
+        let read = taken(polled).map(|()| buffer.filled().len());
+        self.is_readable = read.is_ok();
+        read
+    }
+
+    /// Past the runtime, which may not have heard of what the kernel has.
+    pub(super) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.tls.get_mut().0.at_once = true;
+        let read = self.try_read(into);
+        self.tls.get_mut().0.at_once = false;
+        read
+    }
+
+    pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        taken(Pin::new(&mut self.tls).poll_write(&mut now(), bytes))
+    }
+
+    /// Whether nothing is left of what was encrypted.
+    pub(super) fn try_flush(&mut self) -> bool {
+        Pin::new(&mut self.tls).poll_flush(&mut now()).is_ready()
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        &self.tls.get_ref().0.stream
+    }
+}
+
+/// What a client says first.
+enum First {
+    Nothing,
+    Handshake,
+    Http,
+    Other,
+}
+
+async fn first(stream: &TcpStream) -> First {
+    let mut bytes = [0; 8];
+    let Ok(length) = stream.peek(&mut bytes).await else { return First::Nothing };
+    match bytes.get(..length).unwrap_or(&[]) {
+        [] => First::Nothing,
+        [HANDSHAKE, ..] => First::Handshake,
+        text if METHODS.iter().any(|method| text.starts_with(method)) => First::Http,
+        _ => First::Other,
+    }
+}
+
+fn now() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+fn taken<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
+    match polled {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
+    }
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tls).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+}
+
+/// The stream under it.
+#[derive(Debug)]
+struct Raw {
+    stream: TcpStream,
+    /// Reads go to the kernel, whatever the runtime knows.
+    at_once: bool,
+}
+
+impl AsyncRead for Raw {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.at_once {
+            return Pin::new(&mut self.stream).poll_read(cx, into);
+        }
+        let room = into.initialize_unfilled();
+        match recv(self.stream.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+            Ok(length) => {
+                into.advance(length);
+                Poll::Ready(Ok(()))
+            }
+            Err(nix::errno::Errno::EAGAIN) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+impl AsyncWrite for Raw {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The type of TLS's first record.
+const HANDSHAKE: u8 = 22;
+
+/// As far as eight bytes show them.
+const METHODS: [&[u8]; 6] = [b"GET /", b"PUT /", b"POST /", b"HEAD /", b"OPTIONS ", b"DELETE /"];
+
+/// For whoever has written `http://` and meant `https://`.
+const NOT_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
+Connection: close\r\nContent-Length: 84\r\n\r\n\
+{\"error\":{\"code\":\"tls_handshake\",\"message\":\"this port speaks TLS: write https://\"}}\n";

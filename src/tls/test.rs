@@ -1,0 +1,1 @@
+//! Loading certificates that are right, and that are not.
