@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use crate::net::{Acceptor, Bound, Socket};
 use crate::origin::Protocol;
 use crate::route::Router;
+use crate::tls::Server;
 use busy::Busy;
 use intake::Context;
 use std::io;
@@ -67,9 +68,10 @@ pub fn spawn(
     book: Arc<ListenerBook>,
     clock: Clock,
     keys: &Arc<Keys>,
+    tls: Option<Server>,
 ) -> io::Result<Listener> {
     let listener = Listener::default();
-    let context = Context::new(name, config, router, book, clock, keys, &listener);
+    let context = Context::new(name, config, router, book, clock, keys, tls, &listener);
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
         start(&context.for_worker(worker), bound)?;
