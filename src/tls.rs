@@ -94,4 +94,4 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 #[cfg(test)]
-mod test;
+mod tests;

@@ -28,7 +28,8 @@ pub fn banner(
         let bound = addresses.get(name).map(Vec::as_slice).unwrap_or_default();
         let protocol = listener.protocol.name();
         let _ = writeln!(text, "  {name:<8} {protocol:<9} {}", bound.join("  "));
-        let example = |address: &String| example(listener.protocol, address, listener.tls.is_some());
+        let example =
+            |address: &String| example(listener.protocol, address, listener.tls.is_some());
         for line in bound.iter().filter_map(example).take(1) {
             let _ = writeln!(text, "           {line}");
         }

@@ -64,7 +64,8 @@ impl Lanes {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let book = world.books.backend(name);
         let (data_dir, clock) = (world.data_dir, world.clock);
-        let around = backend::World { name, data_dir, clock, book: &book, certificates: world.certificates };
+        let around =
+            backend::World { name, data_dir, clock, book: &book, certificates: world.certificates };
         let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),

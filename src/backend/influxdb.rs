@@ -106,7 +106,8 @@ pub enum Integers {
 impl Config {
     /// Whether any endpoint is reached over TLS.
     pub fn is_secure(&self) -> bool {
-        let is_https = |url: &String| url.get(..6).is_some_and(|it| it.eq_ignore_ascii_case("https:"));
+        let is_https =
+            |url: &String| url.get(..6).is_some_and(|it| it.eq_ignore_ascii_case("https:"));
         self.url.iter().any(is_https)
     }
 

@@ -273,6 +273,7 @@ mod tests {
             max_payload: Some(Size(max_payload)),
             fill: false,
             resolve_every: None,
+            tls: None,
         };
         Shipper::new(&config, Arc::default(), None).unwrap()
     }

@@ -22,7 +22,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR", global = true)]
     pub admin: Option<String>,
     /// For https: the roots to trust, in PEM; by default the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub ca: Option<PathBuf>,
     /// How letters look
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", global = true)]

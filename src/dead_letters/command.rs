@@ -223,9 +223,9 @@ fn ask(options: &Options, path: &str, body: Option<String>) -> Answer {
     };
     let url = format!("{base}/v1/dead-letters{path}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        runtime.block_on(exchange(&url, options.ca.as_deref(), body))
-    });
+    let answer = runtime
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| runtime.block_on(exchange(&url, options.ca.as_deref(), body)));
     match answer {
         Ok((200, text)) => Answer::Done(text),
         Ok((status, text)) => Answer::Refused(message(&text), if status == 400 { 2 } else { 1 }),

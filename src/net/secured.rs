@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
@@ -30,7 +30,7 @@ pub struct Secured {
 
 impl Secured {
     pub(super) async fn shake_hands(
-        mut stream: TcpStream,
+        stream: TcpStream,
         server: &Server,
         patience: Duration,
     ) -> Result<Self, Refusal> {
@@ -41,7 +41,7 @@ impl Secured {
             Ok(First::Handshake) => {}
             Ok(First::Http) => {
                 // Whoever does not read it has lost nothing.
-                let _ = timeout_at(deadline, stream.write_all(NOT_HTTP)).await;
+                let _ = timeout_at(deadline, explain(stream)).await;
                 return Err(Refusal::Plain);
             }
             Ok(First::Other) => return Err(Refusal::Plain),
@@ -113,6 +113,14 @@ async fn first(stream: &TcpStream) -> First {
         text if METHODS.iter().any(|method| text.starts_with(method)) => First::Http,
         _ => First::Other,
     }
+}
+
+/// Answers in HTTP, and reads what is still coming, so that the answer is not lost in a reset.
+async fn explain(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(NOT_HTTP).await?;
+    stream.shutdown().await?;
+    let mut rest = (&mut stream).take(LINGER_BYTES_MAX);
+    tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
 }
 
 fn now() -> Context<'static> {
@@ -200,6 +208,9 @@ impl AsyncWrite for Raw {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+/// More than a person types who has mistaken the port.
+const LINGER_BYTES_MAX: u64 = 1 << 20;
 
 /// The type of TLS's first record.
 const HANDSHAKE: u8 = 22;

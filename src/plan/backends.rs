@@ -169,7 +169,8 @@ fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
     match &config.tls {
         Some(tls) => {
             if !config.is_secure() {
-                findings.odd(format!("{key}.tls"), "it has no effect: no `url` begins with https://");
+                findings
+                    .odd(format!("{key}.tls"), "it has no effect: no `url` begins with https://");
             }
             trust(key, tls, findings);
         }

@@ -16,7 +16,8 @@ impl fmt::Display for Plan {
         let listeners = self.listeners.iter().map(|(name, listener)| {
             let mut binds = listener.bind.join(", ");
             if let Some(tls) = &listener.tls {
-                let asks = if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
+                let asks =
+                    if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
                 let _ = write!(binds, " ({asks})");
             }
             vec![name.clone(), listener.protocol.name().to_owned(), binds]

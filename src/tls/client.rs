@@ -136,8 +136,9 @@ fn in_words(error: io::Error) -> io::Error {
 
 fn server_name(text: &str) -> Result<ServerName<'static>, Problem> {
     let bare = text.trim_matches(['[', ']']);
-    ServerName::try_from(bare.to_owned())
-        .map_err(|_| Problem::new("server_name", format!("`{text}` is neither a name nor an address")))
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        Problem::new("server_name", format!("`{text}` is neither a name nor an address"))
+    })
 }
 
 fn system_roots() -> Result<RootCertStore, Problem> {

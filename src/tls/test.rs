@@ -1,1 +1,0 @@
-//! Loading certificates that are right, and that are not.
