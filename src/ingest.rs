@@ -55,6 +55,21 @@ pub struct Listener {
     tasks: TaskTracker,
 }
 
+/// Where clients come in, and what they are shown where they have to speak TLS.
+#[derive(Debug)]
+pub struct Doors {
+    /// The sockets.
+    pub sockets: Vec<Bound>,
+    /// For those that take connections from the network.
+    pub tls: Option<Server>,
+}
+
+impl From<Vec<Bound>> for Doors {
+    fn from(sockets: Vec<Bound>) -> Self {
+        Self { sockets, tls: None }
+    }
+}
+
 /// Starts a listener on its sockets.
 ///
 /// # Errors
@@ -63,15 +78,16 @@ pub struct Listener {
 pub fn spawn(
     name: &str,
     config: &Config,
-    sockets: Vec<Bound>,
+    doors: impl Into<Doors>,
     router: Router,
     book: Arc<ListenerBook>,
     clock: Clock,
     keys: &Arc<Keys>,
-    tls: Option<Server>,
 ) -> io::Result<Listener> {
+    let Doors { sockets, tls } = doors.into();
     let listener = Listener::default();
-    let context = Context::new(name, config, router, book, clock, keys, tls, &listener);
+    let mut context = Context::new(name, config, router, book, clock, keys, &listener);
+    context.tls = tls;
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
         start(&context.for_worker(worker), bound)?;

@@ -358,10 +358,18 @@ async fn a_real_influxdb_behind_https_is_trusted_by_its_root() {
         let keys = format!("flush = '50ms'\nretry = {{ first = '20ms', max = '50ms' }}\n{tls}");
         [common::API, &influxdb("influx", &url, &keys), &all_to(&["influx"])].concat()
     };
-    let mut gateway =
-        Gateway::start(&config(&format!("tls = {{ ca = '{}' }}", stranger.ca()))).await;
+    // First without TLS, which such a server answers with 400, as it does bad points.
+    let plain = config("").replace("https://", "http://");
+    let mut gateway = Gateway::start(&plain).await;
     common::post(&gateway, serde_json::json!([{ "name": "a", "v": 1 }, { "name": "b", "v": 2 }]))
         .await;
+    eventually("the mistake is told", async || {
+        let ill = gateway.book("influx").await["ill"].to_string();
+        ill.contains("HTTP request to an HTTPS server")
+    })
+    .await;
+    let wrong = config(&format!("tls = {{ ca = '{}' }}", stranger.ca()));
+    gateway.reload(&wrong).await.expect_success();
     eventually("the trouble is told", async || {
         let ill = gateway.book("influx").await["ill"].to_string();
         ill.contains("signed by nobody who is trusted here")
@@ -405,6 +413,13 @@ async fn certificates_of_backends_are_judged() {
             .await;
         assert_eq!(gateway.book("influx").await["dropped"], serde_json::json!({}));
     }
+    let plain = format!("https://{}", fake.address());
+    let gateway = Gateway::start(&common::api_to_influxdb(&plain, "flush = '20ms'")).await;
+    common::post(&gateway, serde_json::json!([{ "name": "a", "v": 1 }])).await;
+    eventually("that there is no TLS is told", async || {
+        gateway.book("influx").await["ill"].to_string().contains("does not speak TLS there")
+    })
+    .await;
     let front = TlsFront::start(&authority.issue(&["influx.test"]), None, fake.address()).await;
     let tls = format!(
         "flush = '20ms'\ntls = {{ ca = '{}', server_name = 'influx.test' }}",
@@ -516,7 +531,7 @@ fn check_says_what_is_wrong_with_files() {
     assert_eq!(code, Some(0), "{words}");
     assert!(words.contains("a certificate that has expired"), "{words}");
     let (code, words) = checked(&[
-        &format!("[admin]\nbind = '127.0.0.1:0'\ntls = {{ cert = '/none.pem', key = '/none.key' }}\n"),
+        "[admin]\nbind = '127.0.0.1:0'\ntls = { cert = '/none.pem', key = '/none.key' }\n",
         "[listeners.l]\nprotocol = 'statsd'\nbind = ['udp://127.0.0.1:0', 'tcp://127.0.0.1:0']\n",
         &format!("tls = {{ {tls} }}\n"),
         "[listeners.m]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n",

@@ -2,7 +2,7 @@
 
 use crate::books::{Books, ListenerBook};
 use crate::clock::Clock;
-use crate::ingest::{self, Keys, Listener};
+use crate::ingest::{self, Doors, Keys, Listener};
 use crate::net::{Bound, HandedIn, Sockets, Wanted};
 use crate::origin::Origin;
 use crate::plan::Plan;
@@ -108,7 +108,8 @@ impl Listeners {
         let origin = Origin { listener: name.into(), protocol: config.protocol };
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
-        match ingest::spawn(name, config, bound, router, book, world.clock, world.keys, tls) {
+        let doors = Doors { sockets: bound, tls };
+        match ingest::spawn(name, config, doors, router, book, world.clock, world.keys) {
             Ok(listener) => {
                 self.running.insert(name.to_owned(), listener);
                 self.addresses.insert(name.to_owned(), addresses);

@@ -74,7 +74,7 @@ pub struct Config {
     #[serde(default)]
     pub integers: Integers,
     /// Whom to trust and what to show, where a URL begins with `https://`.
-    pub tls: Option<ClientSettings>,
+    pub tls: Option<Box<ClientSettings>>,
     /// A proxy's URL, or `none`; without it, what the environment says.
     pub proxy: Option<String>,
 }

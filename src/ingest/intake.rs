@@ -66,7 +66,6 @@ impl Context {
         book: Arc<ListenerBook>,
         clock: Clock,
         keys: &Arc<Keys>,
-        tls: Option<Server>,
         tokens: &Listener,
     ) -> Self {
         let Listener { stop, hurry, end, busy, tasks } = tokens;
@@ -86,7 +85,7 @@ impl Context {
             connections,
             keys,
             bodies,
-            tls,
+            tls: None,
             busy: busy.clone(),
             hurry: hurry.clone(),
             end: end.clone(),

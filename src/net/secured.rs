@@ -222,3 +222,129 @@ const METHODS: [&[u8]; 6] = [b"GET /", b"PUT /", b"POST /", b"HEAD /", b"OPTIONS
 const NOT_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
 Connection: close\r\nContent-Length: 84\r\n\r\n\
 {\"error\":{\"code\":\"tls_handshake\",\"message\":\"this port speaks TLS: write https://\"}}\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Stream;
+    use crate::tls::{ServerSettings, Version};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::net::TcpListener;
+    use tokio_rustls::{TlsConnector, client};
+
+    /// Both ends of a connection between `server.test` and `client.test`.
+    async fn connection() -> (Stream, client::TlsStream<TcpStream>) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let issue = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+            (params.signed_by(&key, &root).unwrap().pem(), key.serialize_pem())
+        };
+        let write = |name: &str, content: &str| {
+            std::fs::write(dir.path().join(name), content).unwrap();
+            dir.path().join(name)
+        };
+        let (cert, key) = issue("server.test");
+        let settings = ServerSettings {
+            cert: write("cert", &cert),
+            key: write("key", &key),
+            client_ca: Some(write("ca", &root.pem())),
+            min_version: Version::V12,
+        };
+        let (server, _) = Server::load(&settings).unwrap();
+        let (cert, key) = issue("client.test");
+        let mut roots = RootCertStore::empty();
+        roots.add(root.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let name = ServerName::try_from("server.test").unwrap();
+            TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+        };
+        let accepted = async {
+            let stream = Stream::Tcp(listener.accept().await.unwrap().0);
+            stream.secure(&server, Duration::from_secs(5)).await.unwrap()
+        };
+        tokio::join!(accepted, client)
+    }
+
+    #[tokio::test]
+    async fn a_connection_knows_whom_its_client_has_proved_to_be() {
+        let (stream, _client) = connection().await;
+        let names = stream.peer_certificate().map(|certificate| certificate.names.clone());
+        assert_eq!(
+            names,
+            Some(vec!["rcgen self signed cert".to_owned(), "client.test".to_owned()])
+        );
+    }
+
+    /// A record is decrypted whole, so there is more than the kernel knows of.
+    #[tokio::test]
+    async fn all_that_came_is_read_however_little_is_asked_for() {
+        let (mut stream, mut client) = connection().await;
+        client.write_all(&[7; 40_000]).await.unwrap();
+        client.shutdown().await.unwrap();
+        let (mut read, mut chunk) = (0, [0; 1000]);
+        loop {
+            stream.readable().await.unwrap();
+            match stream.try_read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => read += length,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        assert_eq!(read, 40_000);
+    }
+
+    #[tokio::test]
+    async fn a_last_look_is_at_what_the_kernel_has() {
+        let (mut stream, mut client) = connection().await;
+        let mut chunk = [0; 100];
+        while stream.try_read(&mut chunk).is_ok() {}
+        client.write_all(b"a:1|c\n").await.unwrap();
+        client.flush().await.unwrap();
+        // The runtime has had no turn to hear of it.
+        assert_eq!(stream.read_now(&mut chunk).unwrap(), 6);
+        let nothing = stream.read_now(&mut chunk).unwrap_err();
+        assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_and_not_read_waits() {
+        let (mut stream, mut client) = connection().await;
+        let mut written = 0;
+        while let Ok(length) = stream.try_write(&[7; 10_000]) {
+            written += length;
+        }
+        let reader = tokio::spawn(async move {
+            let mut all = vec![0; written];
+            client.read_exact(&mut all).await.unwrap();
+        });
+        while !stream.try_flush() {
+            stream.writable().await.unwrap();
+        }
+        reader.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_tls_carries_no_room_for_it() {
+        assert!(size_of::<Stream>() <= size_of::<TcpStream>() + 8);
+    }
+}

@@ -157,7 +157,6 @@ async fn a_new_listener_takes_over_and_nothing_is_lost_or_counted_twice() {
         rig.book.clone(),
         clock,
         &rig.keys,
-        None,
     );
     burst(10);
     let old = rig.listener.replace(next.unwrap());

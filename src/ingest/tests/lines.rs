@@ -54,7 +54,7 @@ impl Yard {
         let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
         let config = config("statsd", "udp://127.0.0.1:0", json!({}));
         let (keys, tokens) = (keys(self.clock), Listener::default());
-        Context::new("under_test", &config, router, book, self.clock, &keys, None, &tokens)
+        Context::new("under_test", &config, router, book, self.clock, &keys, &tokens)
     }
 
     /// All that came out of the lanes, and all that was counted.

@@ -60,8 +60,7 @@ impl Rig {
         let router = Router::new(backend.tables.clone(), origin, Arc::clone(&book), clock);
         let keys = keys(clock);
         let (to, counting) = (router.clone(), Arc::clone(&book));
-        let listener =
-            spawn("under_test", &config, bound, to, counting, clock, &keys, None).unwrap();
+        let listener = spawn("under_test", &config, bound, to, counting, clock, &keys).unwrap();
         Self { addresses, book, listener: Some(listener), sockets, router, keys, backend }
     }
 

@@ -149,7 +149,7 @@ async fn datagrams_are_for_statsd() {
     let rig = start(json!({}));
     let (router, book) = (rig.router.clone(), rig.book.clone());
     let clock = crate::clock::Clock::System;
-    let spawned = crate::ingest::spawn("x", &config, bound, router, book, clock, &rig.keys, None);
+    let spawned = crate::ingest::spawn("x", &config, bound, router, book, clock, &rig.keys);
     let error = spawned.unwrap_err();
     assert_eq!(error.to_string(), "http is not spoken in datagrams");
 }
