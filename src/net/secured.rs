@@ -7,14 +7,16 @@
 
 use crate::tls::{PeerCertificate, Refusal, Server};
 use nix::sys::socket::{MsgFlags, recv};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
@@ -67,8 +69,8 @@ impl Secured {
 
     pub(super) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(into);
-        // Nobody waits here; who does waits for the socket.
-        let polled = Pin::new(&mut self.tls).poll_read(&mut now(), &mut buffer);
+        let tls = &mut self.tls;
+        let polled = at_once(|cx| Pin::new(&mut *tls).poll_read(cx, &mut buffer));
         let read = taken(polled).map(|()| buffer.filled().len());
         self.is_readable = read.is_ok();
         read
@@ -83,12 +85,12 @@ impl Secured {
     }
 
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        taken(Pin::new(&mut self.tls).poll_write(&mut now(), bytes))
+        taken(at_once(|cx| Pin::new(&mut self.tls).poll_write(cx, bytes)))
     }
 
     /// Whether nothing is left of what was encrypted.
     pub(super) fn try_flush(&mut self) -> bool {
-        Pin::new(&mut self.tls).poll_flush(&mut now()).is_ready()
+        at_once(|cx| Pin::new(&mut self.tls).poll_flush(cx)).is_ready()
     }
 
     fn tcp(&self) -> &TcpStream {
@@ -123,8 +125,11 @@ async fn explain(mut stream: TcpStream) -> io::Result<()> {
     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
 }
 
-fn now() -> Context<'static> {
-    Context::from_waker(Waker::noop())
+/// Polls once. Nobody waits here: who does waits for the socket. So it is the kernel alone that may
+/// say no, and not the runtime because this task has done much already: whoever then waits for a
+/// socket that is ready would go round and round.
+fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 fn taken<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
