@@ -364,7 +364,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 3] = ["principals", "principal", "tls"];
+const LATER: [&str; 2] = ["principals", "principal"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -457,10 +457,10 @@ mod tests {
         check(
             json!({
                 "principals": {},
-                "listeners": { "s": { "protocol": "http", "bind": [], "tls": {} } },
+                "listeners": { "s": { "protocol": "http", "bind": [], "principal": "x" } },
             }),
             &[
-                "listeners.s.tls: `tls` is not available in this version",
+                "listeners.s.principal: `principal` is not available in this version",
                 "principals: `principals` is not available in this version",
             ],
         );

@@ -2,6 +2,7 @@
 
 use crate::net::Wanted;
 use crate::origin::Protocol;
+use crate::tls::ServerSettings;
 use crate::units::{Size, Span};
 use serde::Deserialize;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Config {
     /// When HTTP requests are answered.
     #[serde(default)]
     pub ack: Ack,
+    /// Streams from the network speak TLS.
+    pub tls: Option<ServerSettings>,
 }
 
 /// A spelling of tags in statsd lines.

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
 use crate::route::{Full, Level, Memo, Receipt, Router, Table};
+use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
 use protocols::Batch;
 use protocols::timestamp::TimeRange;
@@ -44,6 +45,8 @@ pub(super) struct Context {
     pub(super) keys: Keyring,
     /// What requests' bodies share.
     pub(super) bodies: Bodies,
+    /// What is shown to clients, where they have to speak TLS.
+    pub(super) tls: Option<Server>,
     /// Which tasks are at work.
     pub(super) busy: Busy,
     /// Cancelled when what only waits is to wait no longer.
@@ -82,6 +85,7 @@ impl Context {
             connections,
             keys,
             bodies,
+            tls: None,
             busy: busy.clone(),
             hurry: hurry.clone(),
             end: end.clone(),
@@ -117,6 +121,17 @@ impl Context {
         let example = excerpt(example);
         let listener = &*self.listener;
         warn!(listener, reason, %peer, example, suppressed, "refused");
+    }
+
+    /// Counts a client whose handshake came to nothing, and now and then logs why.
+    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: Who<'_>) {
+        if !why.counts() {
+            return self.book.noticed.add("closed_unused", 1);
+        }
+        self.book.rejected.add("tls_handshake", 1);
+        let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) else { return };
+        let listener = &*self.listener;
+        warn!(listener, reason = "tls_handshake", %peer, %why, suppressed, "refused");
     }
 
     /// Whether a rare warning about `matter` is due again.
