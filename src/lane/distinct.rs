@@ -157,4 +157,30 @@ mod tests {
             (0..200_000).map(|_| distinct.claim(1, UnixNanos(0))).collect();
         assert_eq!(given.len(), 200_000);
     }
+
+    /// What the times of a series are to be, said as simply as possible.
+    fn expected(asked: &[(u64, i64)]) -> Vec<i64> {
+        let mut taken = std::collections::BTreeSet::new();
+        let mut free = |series: u64, time: i64| (time..).find(|at| taken.insert((series, *at)));
+        asked.iter().map(|(series, time)| free(*series, *time).unwrap()).collect()
+    }
+
+    proptest::proptest! {
+        /// In whatever order points come.
+        #[test]
+        fn times_are_those_of_the_simple_way(
+            asked in proptest::collection::vec((0u64..4, 0i64..20), 0..100), turns in 0usize..4,
+        ) {
+            let mut distinct = Distinct::default();
+            let given = asked.iter().enumerate().map(|(at, (series, time))| {
+                if at > 0 && turns == at {
+                    // One generation back is remembered as well.
+                    distinct.turn_over();
+                }
+                distinct.claim(*series, UnixNanos(*time)).0
+            });
+            let given: Vec<_> = given.collect();
+            proptest::prop_assert_eq!(given, expected(&asked));
+        }
+    }
 }
