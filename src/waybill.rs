@@ -141,7 +141,8 @@ impl Manifest {
 
     fn add(&mut self, of: What, bytes: usize, via: &Arc<Via>) {
         // What is looked at as one is bounded.
-        let has_room = of != What::Records || self.runs.last().is_some_and(|run| run.count < RECORDS);
+        let has_room =
+            of != What::Records || self.runs.last().is_some_and(|run| run.count < RECORDS);
         match self.runs.last_mut() {
             Some(run) if run.of == of && has_room && Arc::ptr_eq(&run.via, via) => {
                 run.count += 1;

@@ -161,7 +161,8 @@ fn shortest(text: &[u8]) -> (usize, bool) {
     if text.get(whole) == Some(&b'.') {
         end = digits(whole + 1);
         let ends_well = end > whole + 1 && text.get(end - 1) != Some(&b'0');
-        let is_tiny = is_zero && text.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
+        let is_tiny =
+            is_zero && text.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
         sound &= ends_well && !is_tiny;
     } else {
         // An integer has no minus zero.
@@ -201,7 +202,8 @@ fn cut_line(line: &[u8]) -> Option<(Form<'_>, Filling)> {
 /// An object of nothing but a name, a time, a value and tags.
 fn cut_item(text: &[u8], speech: Speech) -> Option<(Form<'_>, Filling)> {
     let whole = str::from_utf8(text.get(..text.len().min(ITEM_MAX))?);
-    let whole = whole.or_else(|error| str::from_utf8(text.get(..error.valid_up_to()).unwrap_or_default()));
+    let whole =
+        whole.or_else(|error| str::from_utf8(text.get(..error.valid_up_to()).unwrap_or_default()));
     let whole = whole.ok()?;
     let mut item = Plain::new(whole);
     let (mut named, mut time, mut value, mut tagged) = (None, None, None, None);
@@ -223,7 +225,8 @@ fn cut_item(text: &[u8], speech: Speech) -> Option<(Form<'_>, Filling)> {
     (text.len() - rest.len() == value.end).then_some(())?;
     let value_first = value.start < time.start;
     let [one, other] = if value_first { [value, time] } else { [time, value] };
-    let parts = [text.get(..one.start)?, text.get(one.end..other.start)?, text.get(other.end..length)?];
+    let parts =
+        [text.get(..one.start)?, text.get(one.end..other.start)?, text.get(other.end..length)?];
     Some((Form { speech, value_first, parts }, Filling { time: nanos, figure, length }))
 }
 

@@ -501,7 +501,10 @@ mod tests {
         let backend = sections.backends["b"].as_ref().unwrap();
         assert_eq!(backend.lane.max_series, Some(10));
         let backend::Config::Influxdb(influxdb) = &backend.kind else { panic!() };
-        assert_eq!((influxdb.database.as_deref(), influxdb.gzip), (Some("007"), backend::influxdb::Gzip::Off));
+        assert_eq!(
+            (influxdb.database.as_deref(), influxdb.gzip),
+            (Some("007"), backend::influxdb::Gzip::Off)
+        );
     }
 
     #[test]

@@ -76,7 +76,18 @@ impl<'t> Crossing<'t> {
         let taken = vec![0; table.rules.len()];
         let (submitted, scratch) = (Submitted::default(), Batch::new());
         let (steps, script) = (Vec::new(), Script::default());
-        Self { table, origin, book, fronts, taken, submitted, scratch, steps, lasting: true, script }
+        Self {
+            table,
+            origin,
+            book,
+            fronts,
+            taken,
+            submitted,
+            scratch,
+            steps,
+            lasting: true,
+            script,
+        }
     }
 
     /// What has become of the points so far.

@@ -7,8 +7,8 @@
 //! followed the last one is looked at first, which spares a search.
 //!
 //! What is remembered dies with the table that it was learnt from, and is bounded, by [`FORMS`] and
-//! by [`TEXT_MAX`]. When it is full it starts anew, and where forms come back too seldom to be worth it it
-//! takes a rest first. What a form leads to may depend on nothing but the table and the listener; if
+//! by [`TEXT_MAX`]. When it is full it starts anew, and where forms come back too seldom to be
+//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and the listener; if
 //! it is to depend on who sends it, each who does needs forms of his own.
 
 use super::router::{Edition, Table};
@@ -163,7 +163,17 @@ impl Forms {
         form.parts.iter().for_each(|part| self.text.extend_from_slice(part));
         let Form { speech, value_first, .. } = *form;
         let (lore, takes, writes) = (Lore::Nothing, (0, 0), (0, 0));
-        self.slots.push(Slot { hash, text, parts, speech, value_first, lore, next: at, takes, writes });
+        self.slots.push(Slot {
+            hash,
+            text,
+            parts,
+            speech,
+            value_first,
+            lore,
+            next: at,
+            takes,
+            writes,
+        });
         let slots = &self.slots;
         self.index.insert_unique(hash, at, |at| slots.get(*at as usize).map_or(0, |one| one.hash));
         Some(at)
@@ -180,9 +190,8 @@ impl Forms {
     }
 
     fn write(&mut self, script: &Script) -> Option<((u32, u16), (u32, u16))> {
-        let place = |list: usize, new: usize| {
-            Some((u32::try_from(list).ok()?, u16::try_from(new).ok()?))
-        };
+        let place =
+            |list: usize, new: usize| Some((u32::try_from(list).ok()?, u16::try_from(new).ok()?));
         let takes = place(self.takes.len(), script.takes.len())?;
         let writes = place(self.writes.len(), script.writes.len())?;
         let moved = u32::try_from(self.text.len()).ok()?;
@@ -198,7 +207,8 @@ impl Forms {
     #[inline]
     pub(super) fn known(&self, at: u32) -> Option<Known<'_>> {
         let slot = self.slots.get(at as usize)?;
-        let range = |(start, count): (u32, u16)| start as usize..start as usize + usize::from(count);
+        let range =
+            |(start, count): (u32, u16)| start as usize..start as usize + usize::from(count);
         let takes = self.takes.get(range(slot.takes))?;
         Some(Known { takes, writes: self.writes.get(range(slot.writes))?, text: &self.text })
     }
@@ -241,24 +251,24 @@ pub(super) struct Shelf(Mutex<Sets>);
 
 #[derive(Debug, Default)]
 struct Sets {
-    free: Vec<Box<Forms>>,
+    free: Vec<Forms>,
     /// How many there are, with those that are in use.
     made: usize,
 }
 
 impl Shelf {
     /// The set that was used last, unless as many are in use as there may be.
-    pub(super) fn take(&self) -> Option<Box<Forms>> {
+    pub(super) fn take(&self) -> Option<Forms> {
         let mut sets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = sets.free.pop() {
             return Some(free);
         }
         let has_room = sets.made < SETS;
         sets.made += usize::from(has_room);
-        has_room.then(Box::default)
+        has_room.then(Forms::default)
     }
 
-    fn put(&self, forms: Box<Forms>) {
+    fn put(&self, forms: Forms) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).free.push(forms);
     }
 }
@@ -267,7 +277,7 @@ impl Shelf {
 #[derive(Debug)]
 pub(super) struct Lent {
     shelf: Arc<Shelf>,
-    forms: Option<Box<Forms>>,
+    forms: Option<Forms>,
 }
 
 impl Lent {
@@ -277,7 +287,7 @@ impl Lent {
 
     #[inline]
     pub(super) fn forms(&mut self) -> Option<&mut Forms> {
-        self.forms.as_deref_mut()
+        self.forms.as_mut()
     }
 }
 

@@ -40,7 +40,8 @@ impl Recollection {
     /// A list to be filled with readings of these times, if any lane of the table can make use of
     /// it, and not too many are in use.
     pub(super) fn begin(&self, table: Arc<Table>, times: TimeRange) -> Option<Readings> {
-        let mut lent = table.lanes.iter().any(|lane| lane.writes()).then(|| Lent::of(&self.0))??;
+        let mut lent =
+            table.lanes.iter().any(|lane| lane.writes()).then(|| Lent::of(&self.0))??;
         lent.forms()?.align(&table);
         Some(Readings { table, lent, times, known: Vec::new(), new: Vec::new() })
     }

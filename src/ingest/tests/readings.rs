@@ -182,9 +182,34 @@ async fn outcome(inputs: &[Input], forgetful: bool) -> (Vec<String>, (Vec<String
 
 fn number() -> impl Strategy<Value = String> {
     let some = [
-        "0", "-0", "1", "-17", "107.5", "0.25", "-0.0001", "0.00001", "0.00002", "1.50", "5.", ".5", "007",
-        "+3", "1e3", "1E-7", "123456789012345", "1234567890123456", "0.3333333333333333", "1.25e400",
-        "9223372036854775807", "18446744073709551615", "12345678901.2345", "x", "", "1,5", "-", "1-2",
+        "0",
+        "-0",
+        "1",
+        "-17",
+        "107.5",
+        "0.25",
+        "-0.0001",
+        "0.00001",
+        "0.00002",
+        "1.50",
+        "5.",
+        ".5",
+        "007",
+        "+3",
+        "1e3",
+        "1E-7",
+        "123456789012345",
+        "1234567890123456",
+        "0.3333333333333333",
+        "1.25e400",
+        "9223372036854775807",
+        "18446744073709551615",
+        "12345678901.2345",
+        "x",
+        "",
+        "1,5",
+        "-",
+        "1-2",
     ];
     prop_oneof![
         prop::sample::select(some.to_vec()).prop_map(str::to_owned),
@@ -194,15 +219,28 @@ fn number() -> impl Strategy<Value = String> {
 
 fn time() -> impl Strategy<Value = String> {
     let some = [
-        "1700000000", "1700000001", "1700000000000", "1700000000123", "1699999999999", "1600000000",
-        "9999999999", "9999999999999", "170000000", "1700000000.5", "0700000000", "17000000001234",
-        "x", "",
+        "1700000000",
+        "1700000001",
+        "1700000000000",
+        "1700000000123",
+        "1699999999999",
+        "1600000000",
+        "9999999999",
+        "9999999999999",
+        "170000000",
+        "1700000000.5",
+        "0700000000",
+        "17000000001234",
+        "x",
+        "",
     ];
     prop::sample::select(some.to_vec()).prop_map(str::to_owned)
 }
 
 fn name() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["n.a", "n.b", "n.b", "r.a", "d.a", "o.a", "u.a", "n,=é", "n\\\\", "#n", ""])
+    prop::sample::select(vec![
+        "n.a", "n.b", "n.b", "r.a", "d.a", "o.a", "u.a", "n,=é", "n\\\\", "#n", "",
+    ])
 }
 
 fn line() -> impl Strategy<Value = String> {
@@ -217,9 +255,18 @@ fn line() -> impl Strategy<Value = String> {
 
 fn item(name_key: &'static str, time_key: &'static str) -> impl Strategy<Value = String> {
     let tags = prop::sample::select(vec![
-        r#""tags":{"a":"1"}"#, r#""tags":{"b":"x y", "a":1}"#, r#""tags":{}"#, r#""tags": {"a":true}"#,
-        r#""tags":{"a":"}"}"#, r#""tags":{"a":"\u0031"}"#, r#""tags":{"a":null}"#, r#""tags":null"#,
-        r#""type":"gauge""#, r#""more":1"#, r#""value":2"#, r#""tags":{"a":"1","a":"2"}"#,
+        r#""tags":{"a":"1"}"#,
+        r#""tags":{"b":"x y", "a":1}"#,
+        r#""tags":{}"#,
+        r#""tags": {"a":true}"#,
+        r#""tags":{"a":"}"}"#,
+        r#""tags":{"a":"\u0031"}"#,
+        r#""tags":{"a":null}"#,
+        r#""tags":null"#,
+        r#""type":"gauge""#,
+        r#""more":1"#,
+        r#""value":2"#,
+        r#""tags":{"a":"1","a":"2"}"#,
     ]);
     let quotes = prop::sample::select(vec!["", "", "\""]);
     let orders = prop::sample::select(vec![[0, 1, 2, 3], [0, 3, 2, 1], [1, 2, 0, 3], [2, 0, 1, 3]]);
@@ -239,17 +286,27 @@ fn item(name_key: &'static str, time_key: &'static str) -> impl Strategy<Value =
 
 /// Some, of which most come several times.
 fn again(
-    one: impl Strategy<Value = String> + 'static, broken: bool,
+    one: impl Strategy<Value = String> + 'static,
+    broken: bool,
 ) -> impl Strategy<Value = Vec<String>> {
     let some = prop::collection::vec(one, 1..6);
-    (some, prop::collection::vec(any::<prop::sample::Index>(), 1..20)).prop_map(move |(some, order)| {
-        // Of a body of JSON, one item that is broken would leave nothing to look at.
-        let sound: Vec<_> = some.iter().filter(|text| {
-            broken || serde_json::from_str::<serde_json::Value>(text).is_ok() || text.len() % 7 == 0
-        }).collect();
-        let pick = |at: &prop::sample::Index| (!sound.is_empty()).then(|| sound[at.index(sound.len())].clone());
-        order.iter().filter_map(pick).collect()
-    })
+    (some, prop::collection::vec(any::<prop::sample::Index>(), 1..20)).prop_map(
+        move |(some, order)| {
+            // Of a body of JSON, one item that is broken would leave nothing to look at.
+            let sound: Vec<_> = some
+                .iter()
+                .filter(|text| {
+                    broken
+                        || serde_json::from_str::<serde_json::Value>(text).is_ok()
+                        || text.len() % 7 == 0
+                })
+                .collect();
+            let pick = |at: &prop::sample::Index| {
+                (!sound.is_empty()).then(|| sound[at.index(sound.len())].clone())
+            };
+            order.iter().filter_map(pick).collect()
+        },
+    )
 }
 
 fn input() -> impl Strategy<Value = Input> {
