@@ -10,8 +10,8 @@
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
 //! ([`batch`]) or remembered for longer ([`keys`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
-//! what all protocols share ([`decimal`], [`timestamp`], and [`frame`]: how a byte stream becomes
-//! lines), then one module for each protocol, parser and encoder side by side.
+//! what all protocols share ([`decimal`], [`timestamp`], [`frame`]: how a byte stream becomes
+//! lines, and [`form`]: how readings are known again), then one module for each protocol, parser and encoder side by side.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -29,6 +29,7 @@ pub mod error;
 mod refusals;
 
 pub mod decimal;
+pub mod form;
 pub mod frame;
 mod name;
 mod scan;

@@ -433,7 +433,7 @@ mod tests {
                 "admin: expected a table, found \"127.0.0.1:1\"",
                 "backends.a.url: `url` is missing (for example `url = \"http://127.0.0.1:8086\"`)",
                 "backends.a.flsh: unknown key `flsh` (did you mean `flush`?)",
-                "backends.a.gzip: expected true or false, found \"no\"",
+                "backends.a.gzip: expected true, false or \"auto\", found \"no\"",
                 "backends.a.tokn: unknown key `tokn` (did you mean `token`?)",
                 "backends.b.kind: there is no kind of backend `influx` (did you mean `influxdb`?)",
                 "backends.c.kind: the backend has no kind (one of statsd, influxdb, store, stdout, blackhole)",
@@ -501,7 +501,10 @@ mod tests {
         let backend = sections.backends["b"].as_ref().unwrap();
         assert_eq!(backend.lane.max_series, Some(10));
         let backend::Config::Influxdb(influxdb) = &backend.kind else { panic!() };
-        assert_eq!((influxdb.database.as_deref(), influxdb.gzip), (Some("007"), false));
+        assert_eq!(
+            (influxdb.database.as_deref(), influxdb.gzip),
+            (Some("007"), backend::influxdb::Gzip::Off)
+        );
     }
 
     #[test]

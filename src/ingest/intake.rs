@@ -11,10 +11,11 @@ use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
-use crate::route::{Full, Level, Memo, Receipt, Router, Table};
+use crate::route::{Full, Level, Memo, Readings, Receipt, Recollection, Router, Table};
 use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
 use protocols::Batch;
+use protocols::form::{Forgetful, Recall};
 use protocols::timestamp::TimeRange;
 use std::fmt;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub(super) struct Context {
     tasks: TaskTracker,
     log: Arc<LogLimit>,
     pub(super) grammar: Arc<Grammar>,
+    /// What is known of readings by now.
+    recollection: Recollection,
 }
 
 impl Context {
@@ -92,6 +95,7 @@ impl Context {
             tasks: tasks.clone(),
             log,
             grammar,
+            recollection: Recollection::default(),
         }
     }
 
@@ -111,7 +115,8 @@ impl Context {
 
     /// A batch of one's own.
     pub(super) fn intake(&self) -> Intake {
-        Intake { router: self.router.clone(), context: self.clone(), batch: Batch::new() }
+        let (router, batch, readings) = (self.router.clone(), Batch::new(), None);
+        Intake { context: self.clone(), batch, router, readings, forgetful: Forgetful }
     }
 
     /// Counts something refused, and now and then logs it with `example`.
@@ -184,20 +189,48 @@ pub(super) struct Intake {
     pub(super) context: Context,
     pub(super) batch: Batch,
     router: Router,
+    /// Beside the batch, while it is filled with what may be known again.
+    readings: Option<Readings>,
+    /// In their place where nothing can be.
+    forgetful: Forgetful,
 }
 
 impl Intake {
     /// Hands the batch over; it is empty then.
     pub(super) fn submit(&mut self) {
-        if !self.batch.is_empty() {
-            self.router.submit(&mut self.batch);
+        match self.readings.take() {
+            Some(readings) => drop(self.router.submit_with(readings, &mut self.batch)),
+            None if self.batch.is_empty() => {}
+            None => drop(self.router.submit(&mut self.batch)),
         }
+    }
+
+    /// What readings that are to go with the batch are shown to, from now until it is handed over.
+    pub(super) fn recall(&mut self, times: TimeRange) -> (&mut dyn Recall, &mut Batch) {
+        let Self { context, batch, router, readings, forgetful } = self;
+        if readings.is_none() {
+            *readings = router.recall(&context.recollection, times);
+        }
+        match readings {
+            Some(readings) => (readings, batch),
+            None => (forgetful, batch),
+        }
+    }
+
+    /// How many points are to be handed over.
+    pub(super) fn len(&self) -> usize {
+        self.batch.len() + self.readings.as_ref().map_or(0, Readings::len)
+    }
+
+    /// Forgets what was recalled of a body that is broken.
+    pub(super) fn forget(&mut self) {
+        self.readings = None;
     }
 
     /// Hands the batch over for a request, whose sender can be told; see
     /// [`Router::submit_request`].
     pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Full> {
-        self.router.submit_request(&mut self.batch, level)
+        self.router.submit_request(self.readings.take(), &mut self.batch, level)
     }
 
     /// Whether a backend that may refuse is full.
@@ -219,7 +252,7 @@ impl Intake {
     /// in the memo.
     pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
         memo.align(table);
-        let Self { context, batch, router } = self;
+        let Self { context, batch, router, .. } = self;
         let (times, crossing) = (context.times(), router.cross(table));
         Lines { context, times, memo, batch, crossing, refused: 0 }
     }

@@ -6,12 +6,14 @@
 
 use super::Rules;
 use super::crossing::{Crossing, Submitted};
+use super::readings::{Readings, Recollection};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
 use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms};
 use crate::origin::Origin;
 use arc_swap::{ArcSwap, Guard};
 use protocols::Batch;
+use protocols::timestamp::TimeRange;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -69,10 +71,22 @@ impl Router {
     /// Hands each point to the lanes of the routes that take it, counts it, and empties the batch.
     pub fn submit(&mut self, batch: &mut Batch) -> Submitted {
         let table = self.tables.load();
-        self.hand_out(&table, batch, |_| Terms::default())
+        self.hand_out(&table, batch, None, |_| Terms::default())
     }
 
-    /// As [`submit`](Self::submit) for a request, whose sender can be told what becomes of it: at
+    /// As [`submit`](Self::submit), with readings that were known again among the points.
+    pub fn submit_with(&mut self, readings: Readings, batch: &mut Batch) -> Submitted {
+        let table = Arc::clone(&readings.table);
+        self.hand_out(&table, batch, Some(readings), |_| Terms::default())
+    }
+
+    /// A list for readings of one batch that are known again, to be handed over with it; it keeps
+    /// the present table for so long.
+    pub fn recall(&self, recollection: &Recollection, times: TimeRange) -> Option<Readings> {
+        recollection.begin(self.tables.load_full(), times)
+    }
+
+    /// As [`submit_with`](Self::submit_with) for a request, whose sender can be told what becomes of it: at
     /// once when a backend that may refuse has no room for it, and later by the receipt, when
     /// its points have come as far as `level`. Without a level there is none.
     ///
@@ -81,13 +95,18 @@ impl Router {
     /// There is no room. Nothing has happened then.
     pub fn submit_request(
         &mut self,
+        mut readings: Option<Readings>,
         batch: &mut Batch,
         level: Option<Level>,
     ) -> Result<Option<Receipt>, Full> {
-        let table = self.tables.load();
-        let mut rooms = self.reserve(&table, batch)?;
+        let table = match &readings {
+            Some(readings) => Arc::clone(&readings.table),
+            None => self.tables.load_full(),
+        };
+        let more = readings.as_mut().map_or(0, Readings::bytes);
+        let mut rooms = self.reserve(&table, batch.bytes() + more)?;
         let (slip, receipt) = level.map(Slip::new).unzip();
-        self.hand_out(&table, batch, |place| Terms {
+        self.hand_out(&table, batch, readings, |place| Terms {
             slip: slip.as_ref(),
             room: rooms.get_mut(place).and_then(Option::take),
         });
@@ -95,12 +114,12 @@ impl Router {
     }
 
     /// Room for the batch in every lane that it may reach and that may refuse.
-    fn reserve(&self, table: &Table, batch: &Batch) -> Result<Vec<Option<Reservation>>, Full> {
+    fn reserve(&self, table: &Table, bytes: usize) -> Result<Vec<Option<Reservation>>, Full> {
         let reachable = table.rules.reachable(&self.origin);
         let mut rooms = Vec::new();
-        for place in reachable.iter().filter(|_| !batch.is_empty()) {
+        for place in reachable.iter().filter(|_| bytes > 0) {
             let Some(lane) = table.lanes.get(place) else { continue };
-            if let Some(room) = lane.reserve(batch.bytes())? {
+            if let Some(room) = lane.reserve(bytes)? {
                 rooms.resize_with(place.max(rooms.len()), || None);
                 rooms.push(Some(room));
             }
@@ -112,14 +131,16 @@ impl Router {
         &'t self,
         table: &'t Table,
         batch: &mut Batch,
+        readings: Option<Readings>,
         terms: impl FnMut(usize) -> Terms<'t>,
     ) -> Submitted {
-        if batch.is_empty() {
+        if batch.is_empty() && readings.as_ref().is_none_or(Readings::is_empty) {
             return Submitted::default();
         }
         let mut crossing = self.cross_on(table, terms);
-        for point in batch.iter() {
-            crossing.point(&point, None);
+        match readings {
+            Some(readings) => readings.cross(batch, &mut crossing),
+            None => batch.iter().for_each(|point| crossing.point(&point, None)),
         }
         let submitted = crossing.submitted();
         drop(crossing);
