@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::{self, Inputs};
 use crate::dead_letters::command;
 use crate::plan::{Plan, Planned};
-use crate::{explain, log, query, run, send};
+use crate::{explain, log, logs, query, run, send, submit};
 use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -44,8 +44,22 @@ pub enum Command {
     DeadLetters(command::Arguments),
     /// Send a test point, or run a command, time it and send that.
     Send(SendArgs),
+    /// Submit files of points, JSON lines or CSV, to a gateway; goes on where it was interrupted.
+    Submit(submit::Arguments),
+    /// Pass a task's log through, and submit the points that marked lines of it hold.
+    Logs(logs::Arguments),
     /// Print the commented configuration that a bare start uses.
     DefaultConfig,
+}
+
+impl Command {
+    /// Whether it reads a configuration.
+    const fn is_configured(&self) -> bool {
+        !matches!(
+            self,
+            Self::Send(_) | Self::Submit(_) | Self::Logs(_) | Self::DefaultConfig
+        )
+    }
 }
 
 /// How the log looks.
@@ -140,6 +154,7 @@ pub struct SendArgs {
 pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
     let no_color = environment.get("NO_COLOR").is_some_and(|value| !value.is_empty());
     log::start(cli.log.log_format, cli.log.log_level, no_color);
+    let variables = environment.clone();
     let inputs = |args: RunArgs| {
         let files = [cli.run.config.clone(), args.config].concat();
         let data_dir = args.data_dir.or_else(|| cli.run.data_dir.clone());
@@ -159,11 +174,18 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
             dead_letters(&inputs(run), args)
         }
         // Silence would let people believe that their file was used.
-        Some(Command::Send(_) | Command::DefaultConfig) if cli.run.says_something() => {
+        Some(command) if !command.is_configured() && cli.run.says_something() => {
             complain(&"error: this command reads no configuration\n");
             ExitCode::from(USAGE)
         }
         Some(Command::Send(args)) => send(args),
+        Some(Command::Submit(args)) => {
+            let answer = submit::run(&args, &variables);
+            complain(&answer.err);
+            print(&answer.out);
+            ExitCode::from(answer.status)
+        }
+        Some(Command::Logs(args)) => ExitCode::from(logs::run(&args, &variables)),
         Some(Command::DefaultConfig) => print(config::DEFAULT),
     }
 }

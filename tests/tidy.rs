@@ -48,7 +48,10 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "clock"),
-    ("cli", "clock config dead_letters explain log plan query run send"),
+    ("client", "units"),
+    ("submit", "client units"),
+    ("logs", "client units"),
+    ("cli", "clock config dead_letters explain log logs plan query run send submit"),
 ];
 
 #[test]
