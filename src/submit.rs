@@ -224,6 +224,8 @@ impl<'a> Submission<'a> {
             false => Progress::read(&at, path, &identity)
                 .map_err(|why| format!("{}: {why}; {REMOVE}", at.display()))?,
         };
+        // What nobody has acknowledged can be submitted to somebody else, or in another way.
+        let known = known.filter(|known| known.asked == asked || known.place().offset > 0);
         if known.as_ref().is_some_and(|known| known.asked != asked) {
             let at = at.display();
             return Err(format!("{at} is of a submission with other options; {REMOVE}"));
