@@ -225,7 +225,8 @@ impl App {
 
     async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
         let Self { books, tables, keys, clock, listeners, .. } = self;
-        let world = listeners::World { books, tables, keys, clock: *clock };
+        let data_dir = plan.data_dir.as_path();
+        let world = listeners::World { books, tables, keys, data_dir, clock: *clock };
         let deadline = Instant::now() + HANDOVER;
         let admin = listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
         if plan.admin != self.plan.admin {

@@ -24,6 +24,7 @@ use batches::{Batch, Batches, Form};
 use clap::{Args, ValueEnum};
 use meter::Meter;
 use progress::{Asked, Progress, place_of};
+use protocols::csv;
 use report::Report;
 use source::{Identity, Opened, hash};
 use std::collections::{BTreeMap, VecDeque};
@@ -199,7 +200,7 @@ impl<'a> Submission<'a> {
         let Arguments { prefix, series, format, .. } = self.arguments;
         Ok(match format_of(path, *format)? {
             Format::Jsonl => Form::lines(prefix),
-            Format::Csv => Form::table(prefix, series.clone().or_else(|| series_of(path))),
+            Format::Csv => Form::table(prefix, series.clone().or_else(|| csv::series_of(path))),
         })
     }
 
@@ -372,19 +373,6 @@ fn format_of(path: &Path, said: Option<Format>) -> Result<Format, String> {
     }
 }
 
-/// `build/times` of `statistics/build/times.csv`, `times` of any other.
-fn series_of(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let stem = name.strip_suffix(".gz").unwrap_or(name);
-    let stem = stem.strip_suffix(".csv").unwrap_or(stem);
-    let mut folders = path.parent()?.iter().rev();
-    let inside: Vec<_> = folders.by_ref().take_while(|folder| *folder != "statistics").collect();
-    let rooted = path.parent()?.iter().count() > inside.len();
-    let folders = inside.iter().rev().filter(|_| rooted).map(|folder| folder.to_string_lossy());
-    let series: Vec<_> = folders.chain([stem.into()]).collect();
-    Some(series.join("/")).filter(|series| series != "-")
-}
-
 const USAGE: u8 = 2;
 const FAILED: u8 = 1;
 const REMOVE: &str = "say the same again, or --again to submit all of the file once more";
@@ -413,18 +401,5 @@ mod tests {
             assert_eq!(format_of(Path::new(path), None).ok(), expected, "{path}");
         }
         assert_eq!(format_of(Path::new("a.csv"), Some(Format::Jsonl)), Ok(Format::Jsonl));
-    }
-
-    #[test]
-    fn tables_are_named_after_their_files() {
-        for (path, expected) in [
-            ("times.csv", "times"),
-            ("/tmp/out/times.csv.gz", "times"),
-            ("/tmp/statistics/build/times.csv", "build/times"),
-            ("statistics/times.csv", "times"),
-        ] {
-            assert_eq!(series_of(Path::new(path)).as_deref(), Some(expected), "{path}");
-        }
-        assert_eq!(series_of(Path::new("-")), None);
     }
 }

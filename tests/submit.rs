@@ -203,7 +203,7 @@ async fn an_interrupted_submission_doubles_nothing() {
     loop {
         let life = Duration::from_millis(rand::rng().random_range(50..size(400, 8000)));
         let life = if kills < size(4, 8) { life } else { Duration::from_secs(3600) };
-        let mut child = command(&to, &[path]).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = command(&to, &[path, "--timeout", "10m"]).spawn().unwrap();
         let started = Instant::now();
         let ended = loop {
             if let Some(status) = child.try_wait().unwrap() {

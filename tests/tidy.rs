@@ -31,7 +31,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("lane", "backend books clock database log_limit units waybill"),
     ("route", "books clock lane mistake origin pattern waybill"),
     ("net", "units"),
-    ("ingest", "books clock database log_limit net origin route units"),
+    ("ingest", "books clock database log_limit net origin pattern route units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "clock lane route when"),

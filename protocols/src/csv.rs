@@ -43,6 +43,7 @@ use header::Header;
 use memchr::memchr;
 use std::borrow::Cow;
 use std::mem::take;
+use std::path::Path;
 
 /// What a file does not say itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,19 @@ pub struct Refused {
     pub reason: ParseError,
     /// What to tell a person; holds no control characters.
     pub message: Cow<'static, str>,
+}
+
+/// The series that a table's path names: `build/times` of `statistics/build/times.csv`, `times` of any other.
+pub fn series_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let stem = name.strip_suffix(".gz").unwrap_or(name);
+    let stem = stem.strip_suffix(".csv").unwrap_or(stem);
+    let mut folders = path.parent()?.iter().rev();
+    let inside: Vec<_> = folders.by_ref().take_while(|folder| *folder != "statistics").collect();
+    let rooted = path.parent()?.iter().count() > inside.len();
+    let folders = inside.iter().rev().filter(|_| rooted).map(|folder| folder.to_string_lossy());
+    let series: Vec<_> = folders.chain([stem.into()]).collect();
+    Some(series.join("/")).filter(|series| series != "-")
 }
 
 enum Step {

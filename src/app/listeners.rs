@@ -4,11 +4,12 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::ingest::{self, Keys, Listener};
 use crate::net::{Bound, HandedIn, Sockets, Wanted};
-use crate::origin::Origin;
+use crate::origin::{Origin, Protocol};
 use crate::plan::Plan;
 use crate::route::{Router, Tables};
 use crate::units::Address;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -83,6 +84,14 @@ impl Listeners {
         let origin = Origin { listener: name.into(), protocol: config.protocol };
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
+        if config.protocol == Protocol::File {
+            let (data_dir, keys) = (world.data_dir, world.keys);
+            let listener =
+                ingest::spawn_files(name, config, data_dir, router, book, world.clock, keys);
+            self.running.insert(name.to_owned(), listener);
+            self.addresses.insert(name.to_owned(), config.places());
+            return;
+        }
         match ingest::spawn(name, config, bound, router, book, world.clock, world.keys) {
             Ok(listener) => {
                 self.running.insert(name.to_owned(), listener);
@@ -155,6 +164,7 @@ pub(super) struct World<'a> {
     pub(super) books: &'a Books,
     pub(super) tables: &'a Tables,
     pub(super) keys: &'a Arc<Keys>,
+    pub(super) data_dir: &'a Path,
     pub(super) clock: Clock,
 }
 

@@ -276,6 +276,19 @@ fn reading_goes_on_after_an_interruption() {
     assert_eq!(reader.lines(), 4);
 }
 
+#[test]
+fn tables_are_named_after_their_files() {
+    for (path, expected) in [
+        ("times.csv", "times"),
+        ("/tmp/out/times.csv.gz", "times"),
+        ("/tmp/statistics/build/times.csv", "build/times"),
+        ("statistics/times.csv", "times"),
+    ] {
+        assert_eq!(series_of(Path::new(path)).as_deref(), Some(expected), "{path}");
+    }
+    assert_eq!(series_of(Path::new("-")), None);
+}
+
 /// Files in which what matters is frequent.
 fn files() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
