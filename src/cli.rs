@@ -55,10 +55,7 @@ pub enum Command {
 impl Command {
     /// Whether it reads a configuration.
     const fn is_configured(&self) -> bool {
-        !matches!(
-            self,
-            Self::Send(_) | Self::Submit(_) | Self::Logs(_) | Self::DefaultConfig
-        )
+        !matches!(self, Self::Send(_) | Self::Submit(_) | Self::Logs(_) | Self::DefaultConfig)
     }
 }
 

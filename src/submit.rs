@@ -331,9 +331,7 @@ impl<'a> Convoy<'a> {
     }
 }
 
-async fn first(
-    shipped: &mut VecDeque<JoinHandle<Result<Batch, String>>>,
-) -> Result<Batch, String> {
+async fn first(shipped: &mut VecDeque<JoinHandle<Result<Batch, String>>>) -> Result<Batch, String> {
     match shipped.front_mut() {
         Some(first) => first.await.unwrap_or_else(|error| Err(error.to_string())),
         None => std::future::pending().await,
@@ -341,11 +339,7 @@ async fn first(
 }
 
 /// Reads to the end, or until nobody wants more; batches that were begun before end as they did.
-fn read_all(
-    mut batches: Batches,
-    cuts: &[u64],
-    sender: &mpsc::Sender<Result<Batch, String>>,
-) {
+fn read_all(mut batches: Batches, cuts: &[u64], sender: &mpsc::Sender<Result<Batch, String>>) {
     let mut cuts = cuts.iter().copied();
     loop {
         let message = match batches.next(cuts.next()) {

@@ -13,7 +13,8 @@ use common::{Gateway, all_to, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const OUT: &str = "[admin]\nbind = '127.0.0.1:0'\n[backends.out]\nkind = 'stdout'\nflush = '100ms'\n";
+const OUT: &str =
+    "[admin]\nbind = '127.0.0.1:0'\n[backends.out]\nkind = 'stdout'\nflush = '100ms'\n";
 
 async fn gateway(dir: &TempDir, keys: &str) -> Gateway {
     let keys = keys.replace("DIR", dir.path().to_str().unwrap());
@@ -106,7 +107,10 @@ async fn a_table_that_is_written_anew_begins_with_its_header() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("load.csv");
     let mut gateway = gateway(&dir, "paths = ['DIR/*.csv']\nseries = 'host/'").await;
-    append(&file, "\u{feff}time,tag.host,value\r\n1700000000,a,1\r\n1700000001,\"b,c\",\r\n1700000002,\"say \"\"hi\"\"\",2\r\n");
+    append(
+        &file,
+        "\u{feff}time,tag.host,value\r\n1700000000,a,1\r\n1700000001,\"b,c\",\r\n1700000002,\"say \"\"hi\"\"\",2\r\n",
+    );
     receives(&gateway, 2).await;
     assert!(gateway.terminate().await.status.success());
     append(&file, "1700000003,d,3\n");
@@ -120,14 +124,21 @@ async fn a_table_that_is_written_anew_begins_with_its_header() {
     fs::write(&file, "time,tag.host,value\n1700000004,e,4\n").unwrap();
     receives(&gateway, 2).await;
     let book = book(&gateway).await;
-    assert_eq!((&book["rejected"], &book["noticed"]["file_truncated"]), (&serde_json::json!({}), &1.into()));
+    assert_eq!(
+        (&book["rejected"], &book["noticed"]["file_truncated"]),
+        (&serde_json::json!({}), &1.into())
+    );
 }
 
 #[tokio::test]
 async fn logs_and_statsd_files() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = gateway(&dir, "paths = ['DIR/*.{log,statsd}']\nprefix = 'STAT'\nseries = 't/'").await;
-    append(&dir.path().join("a.log"), "make\nSTAT {\"name\":\"a\",\"x\":1}\nSTATUS\nSTAT\nSTAT {}\n");
+    let gateway =
+        gateway(&dir, "paths = ['DIR/*.{log,statsd}']\nprefix = 'STAT'\nseries = 't/'").await;
+    append(
+        &dir.path().join("a.log"),
+        "make\nSTAT {\"name\":\"a\",\"x\":1}\nSTATUS\nSTAT\nSTAT {}\n",
+    );
     append(&dir.path().join("b.statsd"), "b:1|c\nnonsense\n\nb:2|c\n");
     receives(&gateway, 3).await;
     eventually("the refusals are counted", async || {
@@ -165,6 +176,7 @@ async fn files_in_a_folder_are_taken_whole_and_moved() {
     assert!(path(".hidden.jsonl").exists() && path("writing.jsonl.tmp").exists());
     // Another file of the same name is another file.
     append(&path("good.jsonl"), &line(2));
-    eventually("it is moved beside", async || path("done/good.jsonl.1").exists().then_some(())).await;
+    eventually("it is moved beside", async || path("done/good.jsonl.1").exists().then_some(()))
+        .await;
     receives(&gateway, 4).await;
 }

@@ -19,7 +19,8 @@ struct Example {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_of_the_guide_run_and_their_points_come_in() {
     let config =
-        [API, STATSD, "[backends.out]\nkind = 'stdout'\nflush = '1s'\n", &all_to(&["out"])].concat();
+        [API, STATSD, "[backends.out]\nkind = 'stdout'\nflush = '1s'\n", &all_to(&["out"])]
+            .concat();
     let gateway = Gateway::start(&config).await;
     let dir = tempfile::tempdir().unwrap();
     let guide = std::fs::read_to_string("docs/tasks.md").unwrap();

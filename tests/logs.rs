@@ -221,7 +221,9 @@ fn mark(number: u64) -> String {
 
 /// 1 MiB of a usual log.
 fn block() -> Vec<u8> {
-    let line = |n: usize| format!("[task 2026-12-01T03:00:00.{n:06}Z] TEST-PASS | dom/test_{n}.html | took {n}ms\n");
+    let line = |n: usize| {
+        format!("[task 2026-12-01T03:00:00.{n:06}Z] TEST-PASS | dom/test_{n}.html | took {n}ms\n")
+    };
     let mut block: String = (0..).map(line).take(16_000).collect();
     block.truncate((1 << 20) - 1);
     block.push('\n');

@@ -93,7 +93,12 @@ async fn what_was_submitted_is_not_submitted_again() {
     fs::remove_file(format!("{file}.pointsman-progress")).unwrap();
     assert_eq!(report(&to, &[&file]).await.0, 0, "the gateway knows the keys, too");
     assert_eq!(received().await, 1);
-    File::options().append(true).open(&file).unwrap().write_all(b"{\"name\":\"a\",\"value\":2}").unwrap();
+    File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .write_all(b"{\"name\":\"a\",\"value\":2}")
+        .unwrap();
     let (_, grown) = report(&to, &[&file]).await;
     assert_eq!((received().await, &grown["accepted"]), (2.into(), &2.into()), "{grown}");
     let output = submit(&to, &[&file, "--prefix", "p/"]).await;

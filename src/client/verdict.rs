@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn every_answer_means_something() {
         let error = r#"{"error":{"code":1,"message":"so\u001b so"}}"#;
-        let again = |why: &str| Verdict::Again { why: why.into(), after: Some(Duration::from_secs(1)) };
+        let again =
+            |why: &str| Verdict::Again { why: why.into(), after: Some(Duration::from_secs(1)) };
         let taken = |accepted, refused: &[(usize, &str)], unlisted| {
             let refused = refused.iter().map(|(line, why)| (*line, (*why).to_owned())).collect();
             Verdict::Taken(Taken { accepted, refused, unlisted })

@@ -5,7 +5,7 @@ use crate::client::{self, Client, Taken, Verdict};
 use bytes::Bytes;
 use protocols::json::write_prefixed;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -13,8 +13,24 @@ use tokio::time::Instant;
 pub(super) struct Sender {
     queue: Arc<Queue>,
     sent: Arc<Mutex<Sent>>,
-    /// Closed when the thread has ended.
-    over: mpsc::Receiver<()>,
+    over: Arc<Over>,
+}
+
+/// Whether the thread has ended, for one who waits for it, but not for ever.
+#[derive(Debug, Default)]
+struct Over {
+    ended: Mutex<bool>,
+    news: Condvar,
+}
+
+/// Tells it, however the thread ends.
+struct Telling(Arc<Over>);
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.news.notify_all();
+    }
 }
 
 /// What became of the lines.
@@ -41,13 +57,14 @@ impl Sender {
         prefix: String,
         queue: Arc<Queue>,
     ) -> Self {
-        let (alive, over) = mpsc::channel();
+        let over = Arc::<Over>::default();
+        let telling = Telling(Arc::clone(&over));
         let sent = Arc::<Mutex<Sent>>::default();
         let work = Work { to, token, prefix, queue: Arc::clone(&queue), sent: Arc::clone(&sent) };
         let thread = std::thread::Builder::new().name("sender".to_owned());
         let started = thread.spawn(move || {
             work.run();
-            drop(alive);
+            drop(telling);
         });
         if let Err(error) = started {
             note(&sent, |sent| sent.tell(error.to_string()));
@@ -58,8 +75,9 @@ impl Sender {
     /// The log has ended: waits for what is queued, but not longer than `grace`.
     pub(super) fn end(self, grace: Duration) -> Sent {
         self.queue.close();
-        // Nothing is ever sent there: it times out, or ends with the thread.
-        let _ = self.over.recv_timeout(grace);
+        let ended = self.over.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // Either is fine: it has ended, or there is no more time.
+        drop(self.over.news.wait_timeout_while(ended, grace, |ended| !*ended));
         note(&self.sent, |sent| sent.clone())
     }
 }

@@ -7,8 +7,8 @@
 //! Limits: a line of [`LINE_MAX`]; of a batch [`BODY_MAX`] and a line more, [`LINES_MAX`] lines, and
 //! [`SPAN_MAX`] of the file.
 
-use super::totals::Totals;
 use super::source::Source;
+use super::totals::Totals;
 use memchr::memchr;
 use protocols::csv::{self, Record, Refused};
 use protocols::json::write_prefixed;

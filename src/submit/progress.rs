@@ -5,9 +5,9 @@
 //! batches again, and sends them under the same keys. A file that was submitted to its end is not
 //! submitted again; one that has grown is from there on.
 
-use super::totals::Totals;
 use super::batches::Place;
 use super::source::{Identity, hash};
+use super::totals::Totals;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

@@ -80,7 +80,8 @@ impl Source {
                 file.seek(SeekFrom::Start(offset)).map(|_| ())
             }
             Self::Stream(stream, read) => {
-                let skipped = io::copy(&mut stream.take(offset.saturating_sub(*read)), &mut io::sink())?;
+                let skipped =
+                    io::copy(&mut stream.take(offset.saturating_sub(*read)), &mut io::sink())?;
                 *read += skipped;
                 if *read < offset { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
             }
@@ -117,8 +118,8 @@ impl Identity {
     /// Whether the file at `path`, which looks like this now, is the one that was `before`, perhaps
     /// grown; or a copy of it in every respect, as one that was moved to another disk.
     pub(super) fn continues(&self, before: &Self, path: &Path) -> bool {
-        let grown = (self.device, self.inode) == (before.device, before.inode)
-            && self.size >= before.size;
+        let grown =
+            (self.device, self.inode) == (before.device, before.inode) && self.size >= before.size;
         let copied = (self.size, self.modified) == (before.size, before.modified);
         (grown || copied) && has_head(path, before).unwrap_or(false)
     }

@@ -1,10 +1,10 @@
 //! The cells of one record, without their quotes.
 
+use crate::decimal::unsigned;
 use crate::error::ParseError;
+use crate::json::NOT_NUMBERS;
 use crate::json::plain::number_end;
 use crate::json::value::Scalar;
-use crate::json::NOT_NUMBERS;
-use crate::decimal::unsigned;
 use memchr::memchr;
 use std::borrow::Cow;
 use std::mem::take;

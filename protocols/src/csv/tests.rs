@@ -116,7 +116,8 @@ fn cells_mean_what_they_say() {
         check(&format!("a,b\n{cell},\n"), &["2 empty", "surplus 0"]);
     }
     for cell in ["NaN", "-inf", "Infinity"] {
-        let says = r#"line 2: the column "a": the value is not a finite decimal number (invalid_value)"#;
+        let says =
+            r#"line 2: the column "a": the value is not a finite decimal number (invalid_value)"#;
         check(&format!("a,b\n{cell},1\n"), &[says, "surplus 0"]);
     }
     check("a\n1e400\n", &[r#"2 refused: the field "a" is not a finite number"#, "surplus 0"]);

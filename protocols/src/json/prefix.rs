@@ -50,7 +50,10 @@ mod tests {
     fn the_name_gets_a_prefix_and_nothing_else_changes() {
         for (line, expected) in [
             (r#"{"name":"a","v":1}"#, r#"{"name":"p\"/a","v":1}"#),
-            (r#" {"v":{"name":"x"}, "n\u0061me" : "\"a" } "#, r#" {"v":{"name":"x"}, "n\u0061me" : "p\"/\"a" } "#),
+            (
+                r#" {"v":{"name":"x"}, "n\u0061me" : "\"a" } "#,
+                r#" {"v":{"name":"x"}, "n\u0061me" : "p\"/\"a" } "#,
+            ),
             (r#"{"metric":"a","value":1}"#, r#"{"metric":"p\"/a","value":1}"#),
             (r#"{"metric":"m","name":"a"}"#, r#"{"metric":"m","name":"p\"/a"}"#),
             (r#"{"name":null,"metric":"m"}"#, r#"{"name":null,"metric":"p\"/m"}"#),

@@ -5,12 +5,12 @@ use super::positions::Position;
 use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::{Config, FileFormat};
 use memchr::{memchr_iter, memrchr};
+use protocols::ParseError;
 use protocols::csv::{self, Record, Refused};
 use protocols::frame::{Frame, LineFramer};
 use protocols::json::{Limits, parse_json_lines, write_prefixed};
 use protocols::marked::{Found, Marked};
 use protocols::timestamp::TimeRange;
-use protocols::ParseError;
 use std::path::Path;
 
 /// Reads one file, chunk by chunk.
@@ -141,7 +141,8 @@ impl Decoder {
     pub(super) fn end(&mut self, intake: &mut Intake) {
         let before = intake.batch.len();
         let context = intake.context.clone();
-        let mut sheet = sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        let mut sheet =
+            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
         match &mut self.form {
             Form::Json(framer) => framer.finish(|frame| sheet.json(frame)),
             Form::Statsd(framer) => framer.finish(|frame| sheet.statsd(frame)),
@@ -159,7 +160,8 @@ impl Decoder {
     /// Answers how much of the chunk ends whole lines, if any of it does.
     fn take(&mut self, chunk: &[u8], intake: &mut Intake) -> Option<usize> {
         let context = intake.context.clone();
-        let mut sheet = sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        let mut sheet =
+            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
         let last = memrchr(b'\n', chunk).map(|end| end + 1);
         match &mut self.form {
             Form::Json(framer) => framer.feed(chunk, |frame| sheet.json(frame)),

@@ -56,9 +56,8 @@ impl Followed {
     fn find(&mut self, desk: &mut Desk) {
         let max = desk.context.config.limits.connections as usize;
         self.files.values_mut().for_each(|open| open.quiet += 1);
-        let found = blocking(|| {
-            self.globs.iter().flat_map(|glob| glob.files(max + 1)).collect::<Vec<_>>()
-        });
+        let found =
+            blocking(|| self.globs.iter().flat_map(|glob| glob.files(max + 1)).collect::<Vec<_>>());
         for path in found.into_iter().filter(|path| !is_packed(path)) {
             // Without a word where it was renamed just now, or is not for us.
             let Ok((file, id)) = open(&path) else { continue };

@@ -72,9 +72,8 @@ mod tests {
         let found = |glob: &str, max| {
             let glob = Glob::compile(&format!("{}/{glob}", dir.path().display())).unwrap();
             let files = glob.files(max).into_iter();
-            let names = files.map(|file| {
-                file.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned()
-            });
+            let names = files
+                .map(|file| file.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned());
             names.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(found("a/x.log", 9), "a/x.log");

@@ -55,8 +55,8 @@ impl Positions {
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
     pub(super) fn of(&self, id: Id, file: &mut File) -> io::Result<Position> {
         let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
-        let same = file.metadata()?.len() >= known.offset
-            && head(file, known.head_bytes)? == known.head;
+        let same =
+            file.metadata()?.len() >= known.offset && head(file, known.head_bytes)? == known.head;
         Ok(if same { known.clone() } else { Position::default() })
     }
 
