@@ -204,6 +204,8 @@ mod tests {
             ("http", r#"[{"name":"d","value":1},{"name":"e","value":2}]"#, names(&["d", "e"])),
             ("influxdb", "f,h=x v=1,w=2i 1700000000000000000", names(&["f"])),
             ("influxdb", "# f v=1", names(&[])),
+            ("file", "{\"name\":\"g\",\"value\":1}", names(&["g"])),
+            ("file", "[taskcluster-task:stat] {\"name\":\"h\",\"value\":1}", names(&["h"])),
         ] {
             assert_eq!(alone(protocol, line), expected, "{line}");
         }

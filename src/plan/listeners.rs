@@ -240,6 +240,32 @@ mod tests {
     }
 
     #[test]
+    fn files_are_read_and_not_bound() {
+        for keys in [
+            "paths = ['/var/log/*.jsonl']",
+            "drop = '/spool'\nformat = 'csv'\nseries = 'p/'",
+            "paths = ['/a/{b,c}/d.log']\nformat = 'log'\nprefix = 'STAT'",
+        ] {
+            let planned = plan_of(&listener(&format!("protocol = 'file'\n{keys}")));
+            assert!(planned.is_ok(), "{planned:?}");
+        }
+        for (keys, says) in [
+            ("", &["paths: there is nothing to read (paths = "][..]),
+            ("paths = []", &["paths: there is nothing to read"]),
+            ("drop = '/a'\nbind = ['tcp://h:1']", &["bind: files are not bound"]),
+            ("paths = ['a/b']", &["paths[0]: `a/b` does not begin with a slash"]),
+            ("drop = '/a'\nformat = 'csv'\nprefix = 'x'", &["prefix: it is what marks a line"]),
+            ("drop = '/a'\nformat = 'xml'", &["`xml` is not one of jsonl, csv, statsd, log"]),
+            ("drop = '/a'\nack = 'queued'", &["`ack` is for protocols that answer"]),
+        ] {
+            refused(&listener(&format!("protocol = 'file'\n{keys}")), says);
+        }
+        let http = "protocol = 'http'\nbind = ['tcp://h:1']\npaths = ['/a']";
+        refused(&listener(http), &["`paths` is for protocol = \"file\""]);
+        refused(&listener("protocol = 'http'"), &["`bind` is missing"]);
+    }
+
+    #[test]
     fn listeners_have_names() {
         let with = |name: &str| {
             format!("{ROUTES}[listeners.{name}]\nprotocol = 'http'\nbind = ['tcp://h:1']\n")
