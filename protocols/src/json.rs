@@ -32,9 +32,11 @@ mod answer;
 pub(crate) mod body;
 pub(crate) mod draft;
 pub(crate) mod plain;
+mod prefix;
 pub(crate) mod value;
 
 pub use body::BodyError;
+pub use prefix::write_prefixed;
 
 use crate::batch::Batch;
 use crate::decimal::unsigned;
@@ -473,7 +475,7 @@ const RESERVED_COLUMNS: usize = 2;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What languages print for a double that is no number.
-const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];
+pub(crate) const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];
 
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,10 @@ impl Decoder<'_> {
         tables
             .map(|(name, value)| {
                 let key = join("listeners", &name);
-                self.require(&key, &value, LISTENER_NEEDS);
+                // Files are not bound.
+                let files = value.get("protocol").is_some_and(|protocol| protocol == "file");
+                let needs = LISTENER_NEEDS.iter().filter(|(name, _)| !files || *name != "bind");
+                self.require(&key, &value, &needs.copied().collect::<Vec<_>>());
                 (name, self.section(&key, value, &[]))
             })
             .collect()
@@ -481,7 +484,7 @@ mod tests {
                 "listeners.s.bind: expected a list, found something else \
                  (write it as in TOML: [\"one\", \"two\"])",
                 "listeners.s.limits.line: the value does not fit (it is not shown)",
-                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb",
+                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb, file",
             ]
         );
     }
@@ -526,7 +529,8 @@ mod tests {
             }
             assert!(serde_json::from_value::<T>(table).is_ok());
         }
-        needs::<ingest::Config>(LISTENER_NEEDS);
+        // Sockets are asked for later, of those that are no files.
+        needs::<ingest::Config>(&LISTENER_NEEDS[..1]);
         needs::<backend::statsd::Config>(STATSD_NEEDS);
         needs::<backend::influxdb::Config>(INFLUXDB_NEEDS);
         needs::<route::Config>(ROUTE_NEEDS);
