@@ -153,6 +153,21 @@ async fn logs_and_statsd_files() {
 }
 
 #[tokio::test]
+async fn there_is_an_end_to_how_many_files_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "paths = ['DIR/*.jsonl']\nlimits = { connections = 2 }";
+    for n in 0..5 {
+        append(&dir.path().join(format!("{n}.jsonl")), &line(n));
+    }
+    let gateway = gateway(&dir, keys).await;
+    receives(&gateway, 2).await;
+    append(&dir.path().join("0.jsonl"), &line(9));
+    receives(&gateway, 3).await;
+    let rejected = book(&gateway).await["rejected"]["file_limit"].as_u64().unwrap();
+    assert!((1..=3).contains(&rejected), "each is counted once: {rejected}");
+}
+
+#[tokio::test]
 async fn files_in_a_folder_are_taken_whole_and_moved() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(&dir, "drop = 'DIR'").await;

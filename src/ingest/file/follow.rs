@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Followed {
     globs: Vec<Glob>,
     files: BTreeMap<Id, Open>,
+    /// How many there were too many at the last look, which were counted then.
+    over: u64,
 }
 
 /// A file that is read on.
@@ -28,7 +30,7 @@ pub(super) struct Open {
 
 impl Followed {
     pub(super) const fn new(globs: Vec<Glob>) -> Self {
-        Self { globs, files: BTreeMap::new() }
+        Self { globs, files: BTreeMap::new(), over: 0 }
     }
 
     /// Looks which files there are, and reads what is new in them.
@@ -58,18 +60,23 @@ impl Followed {
         self.files.values_mut().for_each(|open| open.quiet += 1);
         let found =
             blocking(|| self.globs.iter().flat_map(|glob| glob.files(max + 1)).collect::<Vec<_>>());
+        let mut over = 0;
         for path in found.into_iter().filter(|path| !is_packed(path)) {
             // Without a word where it was renamed just now, or is not for us.
             let Ok((file, id)) = open(&path) else { continue };
             if let Some(open) = self.files.get_mut(&id) {
                 (open.path, open.quiet) = (path, 0);
             } else if self.files.len() >= max {
-                let name = path.display().to_string();
-                desk.context.refuse("file_limit", 1, name.as_bytes(), Who(None));
+                over += 1;
+                if over > self.over {
+                    let name = path.display().to_string();
+                    desk.context.refuse("file_limit", 1, name.as_bytes(), Who(None));
+                }
             } else if let Ok(open) = blocking(|| Open::new(id, path, file, desk)) {
                 self.files.insert(id, open);
             }
         }
+        self.over = over;
     }
 }
 
