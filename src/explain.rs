@@ -25,7 +25,7 @@ pub fn explain(plan: &Plan, listener: &str, line: &[u8], now: UnixNanos) -> Resu
     })?;
     let batch = ingest::parse_alone(config, line, now)?;
     let rules = plan.rules()?;
-    let origin = Origin { listener: listener.into(), protocol: config.protocol };
+    let origin = Origin::new(listener, config.protocol);
     let backends = plan.backends.iter().collect();
     let story = Story { rules: &rules, origin: &origin, backends, now };
     let mut text = String::new();

@@ -12,6 +12,13 @@ pub struct Origin {
     pub protocol: Protocol,
 }
 
+impl Origin {
+    /// A listener of that name, which speaks `protocol`.
+    pub fn new(listener: &str, protocol: Protocol) -> Self {
+        Self { listener: listener.into(), protocol }
+    }
+}
+
 /// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

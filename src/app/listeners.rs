@@ -80,7 +80,7 @@ impl Listeners {
 
     fn start(&mut self, name: &str, config: &ingest::Config, bound: Vec<Bound>, world: &World<'_>) {
         let book = world.books.listener(name);
-        let origin = Origin { listener: name.into(), protocol: config.protocol };
+        let origin = Origin::new(name, config.protocol);
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
         match ingest::spawn(name, config, bound, router, book, world.clock, world.keys) {

@@ -243,7 +243,7 @@ mod tests {
         }
 
         fn router(&self, listener: &str) -> Router {
-            let origin = Origin { listener: listener.into(), protocol: Protocol::Statsd };
+            let origin = Origin::new(listener, Protocol::Statsd);
             Router::new(self.tables.clone(), origin, self.books.listener(listener), self.clock)
         }
 

@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn origin() -> Origin {
-        Origin { listener: "statsd".into(), protocol: Protocol::Statsd }
+        Origin::new("statsd", Protocol::Statsd)
     }
 
     fn counter(name: &str, tags: &[(&str, Option<&str>)]) -> Batch {
