@@ -211,7 +211,7 @@ impl App {
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
-        self.tables.store(Arc::new(Table { rules, lanes, taken, ..Table::default() }));
+        self.tables.store(Arc::new(Table { rules, lanes, taken, access: plan.access(), ..Table::default() }));
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
             data_dir::warn_of_space(&plan);
@@ -298,10 +298,11 @@ fn tell(books: &Books, farewell: &Farewell) {
 /// What a reload did, in a line.
 fn summary(plan: &Plan, before: &Plan) -> String {
     let listeners = changes("listener", &plan.listeners, &before.listeners);
+    let principals = changes("principal", &plan.principals, &before.principals);
     let backends = changes("backend", &plan.backends, &before.backends);
     let routes =
         (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
-    let parts: Vec<_> = listeners.into_iter().chain(backends).chain(routes).collect();
+    let parts: Vec<_> = listeners.into_iter().chain(principals).chain(backends).chain(routes).collect();
     if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
 }
 

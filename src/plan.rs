@@ -8,15 +8,17 @@
 mod backends;
 mod describe;
 mod listeners;
+mod principals;
 mod routes;
 
 pub use crate::config::Backend;
 pub use describe::conditions;
 
+use crate::access::Access;
 use crate::config::{self, Inputs, Loaded, Report, Sections, is_name};
 use crate::mistake::Mistake;
 use crate::route::{self, Rules};
-use crate::{admin, ingest};
+use crate::{access, admin, ingest};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub struct Plan {
     pub admin: admin::Config,
     /// By name.
     pub listeners: BTreeMap<String, ingest::Config>,
+    /// By name; without any, anyone may write anything.
+    pub principals: BTreeMap<String, access::Config>,
     /// By name.
     pub backends: BTreeMap<String, Backend>,
     /// In the order in which they are tried.
@@ -54,6 +58,7 @@ impl Plan {
         Self {
             admin: admin::Config { bind: String::new() },
             listeners: BTreeMap::new(),
+            principals: BTreeMap::new(),
             backends: BTreeMap::new(),
             routes: Vec::new(),
             ..self
@@ -71,6 +76,13 @@ impl Plan {
             let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
             texts.join("; ")
         })
+    }
+
+    /// Who may write what.
+    pub fn access(&self) -> Access {
+        let own = self.listeners.iter();
+        let own = own.filter_map(|(name, listener)| Some((&**name, listener.principal.as_deref()?)));
+        Access::new(&self.principals, own)
     }
 
     /// Reads a configuration and makes a plan of it.
@@ -128,6 +140,7 @@ impl Findings {
 /// only if everything could be decoded.
 fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Option<Plan> {
     listeners::judge(&sections, findings);
+    principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);
     routes::judge(&sections, findings);
     Some(Plan {
@@ -135,6 +148,7 @@ fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Op
         grace: sections.grace.map_or(GRACE, |grace| grace.0),
         admin: sections.admin,
         listeners: whole(sections.listeners)?,
+        principals: whole(sections.principals)?,
         backends: whole(sections.backends)?,
         routes: sections.routes.into_iter().collect::<Option<_>>()?,
     })

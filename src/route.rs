@@ -15,7 +15,7 @@ pub mod test;
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use crossing::{Crossing, Submitted};
 pub use memo::Memo;
-pub use router::{Router, Table, Tables, wait_while};
+pub use router::{Router, Table, Tables, Turned, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub struct Match {
     pub protocol: Option<OneOrMany>,
     /// Names of listeners.
     pub listener: Option<OneOrMany>,
+    /// Names of principals.
+    pub principal: Option<OneOrMany>,
 }
 
 /// A text or a list of texts.

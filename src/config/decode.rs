@@ -10,7 +10,7 @@ use super::{SECTIONS, join};
 use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
-use crate::{admin, backend, ingest, lane, route};
+use crate::{access, admin, backend, ingest, lane, route};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
@@ -29,6 +29,8 @@ pub struct Sections {
     pub admin: admin::Config,
     /// `[listeners.…]`.
     pub listeners: BTreeMap<String, Option<ingest::Config>>,
+    /// `[principals.…]`.
+    pub principals: BTreeMap<String, Option<access::Config>>,
     /// `[backends.…]`.
     pub backends: BTreeMap<String, Option<Backend>>,
     /// `[[routes]]`, in order.
@@ -60,6 +62,7 @@ pub fn decode(
             "grace" => sections.grace = decoder.section(&key, value, &[]),
             "admin" => sections.admin = decoder.section(&key, value, &[]).unwrap_or_default(),
             "listeners" => sections.listeners = decoder.listeners(value),
+            "principals" => sections.principals = decoder.principals(value),
             "backends" => sections.backends = decoder.backends(value),
             "routes" => sections.routes = decoder.routes(value),
             _ => decoder.mistakes.push(unknown(&key, &key, &SECTIONS)),
@@ -83,6 +86,20 @@ impl Decoder<'_> {
                 (name, self.section(&key, value, &[]))
             })
             .collect()
+    }
+
+    fn principals(&mut self, tree: Value) -> BTreeMap<String, Option<access::Config>> {
+        let is_empty = tree.as_object().is_some_and(Map::is_empty);
+        let tables = self.table("principals", tree);
+        if is_empty {
+            let mistake = Mistake::new("principals", "there are none, so nobody could write");
+            self.mistakes.push(mistake.hint("without `principals` anyone may"));
+        }
+        let decode = |(name, value): (String, Value)| {
+            let section = self.section(&join("principals", &name), value, &[]);
+            (name, section)
+        };
+        tables.into_iter().map(decode).collect()
     }
 
     fn backends(&mut self, tree: Value) -> BTreeMap<String, Option<Backend>> {
@@ -364,7 +381,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 3] = ["principals", "principal", "tls"];
+const LATER: [&str; 4] = ["tls", "mtls", "hawk", "quota"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -456,12 +473,12 @@ mod tests {
     fn what_is_not_built_yet_is_not_unknown() {
         check(
             json!({
-                "principals": {},
+                "principals": { "p": { "mtls": ["CN"] } },
                 "listeners": { "s": { "protocol": "http", "bind": [], "tls": {} } },
             }),
             &[
                 "listeners.s.tls: `tls` is not available in this version",
-                "principals: `principals` is not available in this version",
+                "principals.p.mtls: `mtls` is not available in this version",
             ],
         );
     }

@@ -205,11 +205,14 @@ fn last_name(key: &str) -> &str {
 }
 
 static KNOWN: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    use crate::{admin, backend, ingest, lane, route};
+    use crate::{access, admin, backend, ingest, lane, route};
     [
         &super::SECTIONS[..],
         &["kind"],
         fields_of::<admin::Config>(),
+        fields_of::<access::Config>(),
+        fields_of::<access::Basic>(),
+        fields_of::<access::Tags>(),
         fields_of::<ingest::Config>(),
         fields_of::<ingest::Limits>(),
         fields_of::<ingest::TimeWindow>(),

@@ -33,6 +33,8 @@ pub struct Config {
     /// When HTTP requests are answered.
     #[serde(default)]
     pub ack: Ack,
+    /// Who sends what carries no credentials.
+    pub principal: Option<String>,
 }
 
 /// A spelling of tags in statsd lines.

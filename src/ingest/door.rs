@@ -75,7 +75,7 @@ impl Door {
             return self.context.refuse("connection_limit", 1, b"", (&peer).into());
         };
         self.admitted = self.admitted.wrapping_add(1);
-        let context = self.context.for_worker(self.admitted);
+        let context = self.context.for_worker(self.admitted).from(&peer);
         let connection = Connection { stream, presence: Presence::new(peer, context, permit) };
         let speech = self.speech.clone();
         self.context.run(speech.serve(connection));

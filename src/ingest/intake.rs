@@ -6,14 +6,15 @@ use super::bodies::Bodies;
 use super::busy::Busy;
 use super::grammar::Grammar;
 use super::keys::{Keyring, Keys};
-use super::lines::Lines;
+use super::lines::{Lines, Strangers};
+use crate::access::{Denial, Proof};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
-use crate::route::{Full, Level, Memo, Receipt, Router, Table};
+use crate::route::{Level, Memo, Receipt, Router, Table, Turned};
 use arc_swap::Guard;
-use protocols::Batch;
+use protocols::{Batch, Point};
 use protocols::timestamp::TimeRange;
 use std::fmt;
 use std::sync::Arc;
@@ -96,6 +97,11 @@ impl Context {
         Self { router: self.router.for_worker(worker), ..self.clone() }
     }
 
+    /// The same for what comes from that peer.
+    pub(super) fn from(&self, peer: &Peer) -> Self {
+        Self { router: self.router.of(proof(peer)), ..self.clone() }
+    }
+
     /// Runs a task that [`stop`](super::Listener::stop) waits for.
     pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let (end, work) = (self.end.clone(), self.busy.begin());
@@ -119,6 +125,14 @@ impl Context {
         warn!(listener, reason, %peer, example, suppressed, "refused");
     }
 
+    /// Now and then logs a point that was denied; it is counted where it was.
+    pub(super) fn denied(&self, denial: Denial, name: &str, peer: Who<'_>) {
+        let reason = denial.label();
+        let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
+        let (listener, name) = (&*self.listener, excerpt(name.as_bytes()));
+        warn!(listener, reason, %peer, name, suppressed, "denied");
+    }
+
     /// Whether a rare warning about `matter` is due again.
     pub(super) fn may_warn(&self, matter: &'static str, every: Duration) -> bool {
         self.log.pass(matter, every).is_some()
@@ -132,7 +146,7 @@ impl Context {
             ("pointsman.received_bytes", book.received_bytes.get()),
             ("pointsman.routed_points", book.routed.get()),
             ("pointsman.unmatched_points", book.unmatched.get()),
-            ("pointsman.denied_points", book.denied.get()),
+            ("pointsman.denied_points", book.denied.total()),
             ("pointsman.rejected", book.rejected.total()),
             ("pointsman.connections", book.connections.get()),
         ]
@@ -163,25 +177,39 @@ impl<'a> From<&'a Peer> for Who<'a> {
     }
 }
 
+/// What is certain of a peer.
+pub(super) fn proof(peer: &Peer) -> Proof {
+    match *peer {
+        Peer::Net(address) => Proof { address: Some(address.ip()), ..Proof::default() },
+        Peer::User { uid, gid } => Proof { user: Some((uid, gid)), ..Proof::default() },
+        Peer::Local => Proof::default(),
+    }
+}
+
 /// A task's own batch and its way to the router.
 #[derive(Debug)]
 pub(super) struct Intake {
     pub(super) context: Context,
     pub(super) batch: Batch,
-    router: Router,
+    pub(super) router: Router,
 }
 
 impl Intake {
-    /// Hands the batch over; it is empty then.
-    pub(super) fn submit(&mut self) {
-        if !self.batch.is_empty() {
-            self.router.submit(&mut self.batch);
+    /// Hands the batch over, and tells which points were denied; it is empty then.
+    pub(super) fn submit(&mut self, peer: &Peer, mut tell: impl FnMut(&Point<'_>, Denial)) {
+        if self.batch.is_empty() {
+            return;
         }
+        let Self { router, batch, context } = self;
+        router.submit_and_tell(batch, |point, denial| {
+            context.denied(denial, point.name, peer.into());
+            tell(point, denial);
+        });
     }
 
     /// Hands the batch over for a request, whose sender can be told; see
     /// [`Router::submit_request`].
-    pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Full> {
+    pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Turned> {
         self.router.submit_request(&mut self.batch, level)
     }
 
@@ -205,7 +233,10 @@ impl Intake {
     pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
         memo.align(table);
         let Self { context, batch, router } = self;
-        Lines { times: context.times(), crossing: router.cross(table), context, memo, batch }
+        router.enter(table);
+        let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
+        let (times, crossing) = (context.times(), router.cross(table));
+        Lines { times, crossing, context, memo, batch, strangers }
     }
 
     /// Takes a line of statsd into the batch, or counts why not.

@@ -9,6 +9,7 @@
 
 use super::http;
 use super::stream::{Connection, Desk, Speak};
+use crate::access::Denial;
 use protocols::ParseError;
 use protocols::frame::Frame;
 use protocols::opentsdb::{self, Command};
@@ -95,6 +96,10 @@ impl Speak for Telnet {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn deny(denial: Denial, name: &str, out: &mut Vec<u8>) {
+        opentsdb::reply_refused("put", &denial.message(name), out);
     }
 }
 

@@ -1,11 +1,16 @@
 //! The way of points through a table, for the length of one batch: a front for each lane.
 //!
+//! The gate stands at its beginning, and there is no other way to a lane for what comes in: a point
+//! that its sender may not write is counted as denied, and one that may pass is given its shape
+//! before any route sees it. A line whose point is given another shape is never handed on as it is.
+//!
 //! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
 
 use super::router::Table;
 use super::{LaneSet, Rule};
+use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
@@ -16,11 +21,15 @@ use protocols::{Batch, Point};
 pub struct Crossing<'t> {
     table: &'t Table,
     origin: &'t Origin,
+    gate: &'t Gate,
     book: &'t ListenerBook,
     fronts: Vec<Front<'t>>,
     taken: Vec<u64>,
     submitted: Submitted,
+    /// Points denied, by the place of the reason in [`Denial::ALL`].
+    denied: [u64; Denial::ALL.len()],
     scratch: Batch,
+    shaped: Shaped,
     steps: Vec<Step>,
     /// Whether `steps` are all that was done with the last point.
     lasting: bool,
@@ -33,6 +42,8 @@ pub struct Submitted {
     pub routed: u64,
     /// Points that no route took.
     pub unmatched: u64,
+    /// Points that their sender may not write.
+    pub denied: u64,
 }
 
 /// A part of what is done with a point, and is done alike with the next one of its series.
@@ -59,21 +70,31 @@ pub enum Step {
 impl Submitted {
     /// All of them.
     pub const fn points(&self) -> u64 {
-        self.routed + self.unmatched
+        self.routed + self.unmatched + self.denied
     }
 }
 
 impl<'t> Crossing<'t> {
     pub(super) fn new(
         table: &'t Table,
-        origin: &'t Origin,
+        (origin, gate): (&'t Origin, &'t Gate),
         book: &'t ListenerBook,
         fronts: Vec<Front<'t>>,
     ) -> Self {
-        let taken = vec![0; table.rules.len()];
-        let (submitted, scratch) = (Submitted::default(), Batch::new());
-        let steps = Vec::new();
-        Self { table, origin, book, fronts, taken, submitted, scratch, steps, lasting: true }
+        Self {
+            table,
+            origin,
+            gate,
+            book,
+            fronts,
+            taken: vec![0; table.rules.len()],
+            submitted: Submitted::default(),
+            denied: Default::default(),
+            scratch: Batch::new(),
+            shaped: Shaped::default(),
+            steps: Vec::new(),
+            lasting: true,
+        }
     }
 
     /// What has become of the points so far.
@@ -83,7 +104,38 @@ impl<'t> Crossing<'t> {
 
     /// Hands a point to the lanes of the routes that take it, and in its place the line that has
     /// no other one to those that would write that line.
-    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
+    ///
+    /// # Errors
+    ///
+    /// Its sender may not write it; that is counted.
+    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
+        let gate = self.gate;
+        gate.check(point).inspect_err(|denial| self.deny(*denial))?;
+        let Some(shape) = gate.shape() else {
+            self.route(point, line);
+            return Ok(());
+        };
+        let mut shaped = std::mem::take(&mut self.shaped);
+        if let Some(point) = shape.give(point, &mut shaped) {
+            self.route(&point, None);
+        }
+        self.shaped = shaped;
+        Ok(())
+    }
+
+    /// What was done with it says nothing about the next of its series.
+    #[cold]
+    fn deny(&mut self, denial: Denial) {
+        self.steps.clear();
+        self.lasting = false;
+        self.submitted.denied += 1;
+        let place = Denial::ALL.iter().position(|known| *known == denial);
+        if let Some(count) = place.and_then(|place| self.denied.get_mut(place)) {
+            *count += 1;
+        }
+    }
+
+    fn route(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
         self.steps.clear();
         self.lasting = true;
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
@@ -211,5 +263,8 @@ impl Drop for Crossing<'_> {
         self.book.received.add(self.submitted.points());
         self.book.routed.add(self.submitted.routed);
         self.book.unmatched.add(self.submitted.unmatched);
+        for (denial, count) in Denial::ALL.iter().zip(self.denied) {
+            self.book.denied.add(denial.label(), count);
+        }
     }
 }

@@ -4,9 +4,9 @@ use crate::ingest::intake::{Context, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
-use crate::route::Fate;
+use crate::route::{Fate, Turned};
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
@@ -28,6 +28,8 @@ pub(super) struct Refusal {
     unsettled: Option<Box<(Answer, Fate)>>,
     /// What is said instead of the message.
     body: Option<String>,
+    /// What the sender is asked to show.
+    challenges: Vec<&'static str>,
 }
 
 impl Refusal {
@@ -36,12 +38,26 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, reason, message: message.into(), unsettled: None, body: None }
+        let (unsettled, body, challenges) = (None, None, Vec::new());
+        Self { status, reason, message: message.into(), unsettled, body, challenges }
+    }
+
+    /// The sender has to show who he is, in one of these ways.
+    pub(super) fn challenging(self, challenges: Vec<&'static str>) -> Self {
+        Self { challenges, ..self }
     }
 
     /// For the time being; nothing of the request was kept.
     pub(super) fn overloaded() -> Self {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
+    }
+
+    /// Nothing of the request was kept.
+    pub(super) fn turned(turned: Turned) -> Self {
+        match turned {
+            Turned::Full(_) => Self::overloaded(),
+            Turned::Refused(refused) => Self::new(403, "forbidden", refused.message),
+        }
     }
 
     /// What is said of it in the listener's protocol, or in words of its own.
@@ -69,6 +85,10 @@ impl Refusal {
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
+        for challenge in &self.challenges {
+            let challenge = HeaderValue::from_static(challenge);
+            response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
         if self.status == 408 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

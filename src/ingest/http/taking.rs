@@ -1,13 +1,13 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
+//! who sends it? ─► a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
 //!                                        ─► waited, if it is to ─► remembered, if it has a key ─► answered
 //! ```
 
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
-use super::body;
+use super::{body, credentials};
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
 use crate::ingest::intake::Intake;
@@ -26,9 +26,11 @@ pub(super) async fn take(
     words: Words,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Taken, Refusal> {
+    let gate = credentials::gate(&request, web)?;
     let ack = Ack::asked(request.uri(), web)?;
-    let keyed = Keyed::of(&request, ack.deadline())?;
+    let keyed = Keyed::of(&request, &gate, ack.deadline())?;
     let mut intake = web.intake();
+    intake.router.pass_by(gate);
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
@@ -70,7 +72,7 @@ fn work(
 ) -> Result<(Answer, Option<Receipt>), Refusal> {
     let answer = parse(body, intake)?;
     let is_kept = !intake.batch.is_empty() || answer.status < 300;
-    let receipt = intake.submit_request(level).map_err(|_| Refusal::overloaded())?;
+    let receipt = intake.submit_request(level).map_err(Refusal::turned)?;
     if let Some(claim) = claim.filter(|_| is_kept) {
         claim.kept(&answer);
     }

@@ -1,0 +1,143 @@
+//! The gate before the routes: whether a point may pass, and in which shape.
+
+use super::config::Config;
+use super::denial::{Denial, Lacks, Refused};
+use super::scope::{Scopes, is_fit};
+use super::shape::Shape;
+use protocols::{Batch, Point};
+use std::sync::Arc;
+
+/// Somebody who may write something.
+#[derive(Debug)]
+pub struct Principal {
+    /// What routes, logs and pages call it.
+    pub name: Arc<str>,
+    scopes: Scopes,
+    shape: Shape,
+}
+
+impl Principal {
+    pub(super) fn new(name: &str, config: &Config) -> Self {
+        let (scopes, shape) = (Scopes::new(&config.scopes), Shape::new(config));
+        Self { name: name.into(), scopes, shape }
+    }
+}
+
+/// What points have to pass, for one sender.
+#[derive(Clone, Debug, Default)]
+pub enum Gate {
+    /// There are no principals; all pass as they are.
+    #[default]
+    Open,
+    /// Nobody who is known sends them; none pass.
+    Shut,
+    /// What the principal may write passes, in the shape that it is given.
+    Of(Arc<Principal>),
+}
+
+impl Gate {
+    /// The gate of a principal.
+    pub const fn of(principal: Arc<Principal>) -> Self {
+        Self::Of(principal)
+    }
+
+    /// Whose it is.
+    pub const fn principal(&self) -> Option<&Arc<Principal>> {
+        match self {
+            Self::Of(principal) => Some(principal),
+            Self::Open | Self::Shut => None,
+        }
+    }
+
+    /// Whether a point, as its client sent it, may pass.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub fn check(&self, point: &Point<'_>) -> Result<(), Denial> {
+        let principal = match self {
+            Self::Open => return Ok(()),
+            Self::Shut => return Err(Denial::NoPrincipal),
+            Self::Of(principal) => principal,
+        };
+        if !is_fit(point.name) {
+            return Err(Denial::Name);
+        }
+        if !principal.scopes.allow(point.name) {
+            return Err(Denial::Scope);
+        }
+        match principal.shape.has_reserved(point) {
+            true => Err(Denial::ReservedTag),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether all points of a request may pass.
+    ///
+    /// # Errors
+    ///
+    /// Why not, for its sender.
+    pub fn check_all(&self, points: &Batch) -> Result<(), Refused> {
+        if matches!(self, Self::Open) {
+            return Ok(());
+        }
+        let mut lacks = Lacks::default();
+        for point in points.iter() {
+            if let Err(denial) = self.check(&point) {
+                lacks.note(denial, point.name);
+            }
+        }
+        lacks.refused().map_or(Ok(()), Err)
+    }
+
+    /// The shape of what passes, if it is not that in which it came.
+    pub fn shape(&self) -> Option<&Shape> {
+        self.principal().map(|principal| &principal.shape).filter(|shape| shape.changes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn gate(config: serde_json::Value) -> Gate {
+        Gate::of(Arc::new(Principal::new("x", &serde_json::from_value(config).unwrap())))
+    }
+
+    fn check(gate: &Gate, name: &str, tags: &[&str]) -> Result<(), Denial> {
+        let mut batch = Batch::new();
+        let mut writer = batch.begin(name);
+        for tag in tags {
+            writer.tag(tag, None);
+        }
+        writer.finish(protocols::Measure::Gauge(1.0), None, "");
+        drop(writer);
+        let checked = gate.check(&batch.point(0).unwrap());
+        assert_eq!(gate.check_all(&batch).map_err(|refused| refused.denial), checked, "{name}");
+        checked
+    }
+
+    #[test]
+    fn a_gate_denies_what_its_principal_may_not() {
+        assert_eq!(check(&Gate::Open, "é*", &[]), Ok(()));
+        assert_eq!(check(&Gate::Shut, "a", &[]), Err(Denial::NoPrincipal));
+        let some = gate(json!({
+            "scopes": ["stats:put-points:build/*"], "tags": { "reserved": ["host"] },
+        }));
+        assert_eq!(check(&some, "build/a", &["x"]), Ok(()));
+        assert_eq!(check(&some, "built", &[]), Err(Denial::Scope));
+        assert_eq!(check(&some, "build/*", &[]), Err(Denial::Name));
+        assert_eq!(check(&some, "build/é", &[]), Err(Denial::Name));
+        assert_eq!(check(&some, "build/a", &["x", "host"]), Err(Denial::ReservedTag));
+        let all = gate(json!({ "scopes": ["*"] }));
+        assert_eq!(check(&all, "build/*", &[]), Err(Denial::Name), "it looks like many");
+    }
+
+    #[test]
+    fn a_shape_that_changes_nothing_is_none() {
+        assert!(gate(json!({ "tags": { "reserved": ["host"] } })).shape().is_none());
+        assert!(gate(json!({ "prefix": "p" })).shape().is_some());
+        assert!(Gate::Open.shape().is_none() && Gate::Shut.shape().is_none());
+    }
+}
