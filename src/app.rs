@@ -211,7 +211,13 @@ impl App {
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
-        self.tables.store(Arc::new(Table { rules, lanes, taken, access: plan.access(), ..Table::default() }));
+        self.tables.store(Arc::new(Table {
+            rules,
+            lanes,
+            taken,
+            access: plan.access(),
+            ..Table::default()
+        }));
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
             data_dir::warn_of_space(&plan);
@@ -302,7 +308,8 @@ fn summary(plan: &Plan, before: &Plan) -> String {
     let backends = changes("backend", &plan.backends, &before.backends);
     let routes =
         (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
-    let parts: Vec<_> = listeners.into_iter().chain(principals).chain(backends).chain(routes).collect();
+    let parts: Vec<_> =
+        listeners.into_iter().chain(principals).chain(backends).chain(routes).collect();
     if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
 }
 

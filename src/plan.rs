@@ -81,7 +81,8 @@ impl Plan {
     /// Who may write what.
     pub fn access(&self) -> Access {
         let own = self.listeners.iter();
-        let own = own.filter_map(|(name, listener)| Some((&**name, listener.principal.as_deref()?)));
+        let own =
+            own.filter_map(|(name, listener)| Some((&**name, listener.principal.as_deref()?)));
         Access::new(&self.principals, own)
     }
 

@@ -24,24 +24,25 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("origin", ""),
     ("pattern", ""),
     ("when", "clock units"),
+    ("access", ""),
     ("waybill", "origin"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store units waybill"),
     ("lane", "backend books clock database log_limit units waybill"),
-    ("route", "books clock lane mistake origin pattern waybill"),
+    ("route", "access books clock lane mistake origin pattern waybill"),
     ("net", "units"),
-    ("ingest", "books clock database log_limit net origin route units"),
+    ("ingest", "access books clock database log_limit net origin route units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "clock lane route when"),
     ("admin", "books clock dead_letters lane store telemetry when"),
     ("query", "store when"),
     // What is configured.
-    ("config", "admin backend ingest lane mistake route units"),
-    ("plan", "admin backend config ingest lane mistake origin route units"),
+    ("config", "access admin backend ingest lane mistake route units"),
+    ("plan", "access admin backend config ingest lane mistake origin route units"),
     // What ties it together.
-    ("explain", "config ingest lane origin plan route when"),
+    ("explain", "access config ingest lane origin plan route when"),
     (
         "app",
         "admin backend books clock config dead_letters explain ingest lane net notify origin plan route telemetry units",

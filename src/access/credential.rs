@@ -1,8 +1,8 @@
 //! What a request says of its sender: the header `Authorization`, taken apart.
 
 use base64::Engine;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use std::fmt;
 
 /// Credentials, right or wrong. They do not print.

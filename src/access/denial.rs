@@ -120,7 +120,8 @@ mod tests {
             told(&[scope("a")]).unwrap(),
             "this scope is missing: stats:put-points:a; nothing of the request was kept"
         );
-        let several = told(&[scope("a"), (Denial::ReservedTag, "c"), scope("b"), scope("a")]).unwrap();
+        let several =
+            told(&[scope("a"), (Denial::ReservedTag, "c"), scope("b"), scope("a")]).unwrap();
         assert!(several.contains("missing: stats:put-points:a, stats:put-points:b;"), "{several}");
         let other = told(&[(Denial::ReservedTag, "c"), (Denial::Name, "d")]).unwrap();
         assert!(other.starts_with("it has a tag"), "{other}");

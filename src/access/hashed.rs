@@ -19,7 +19,8 @@ impl Hashed {
 
     /// Whether both are of one secret; how long that takes says nothing about either.
     pub fn is(&self, other: &Self) -> bool {
-        let differing = self.0.iter().zip(&other.0).fold(0, |all, (one, other)| all | (one ^ other));
+        let differing =
+            self.0.iter().zip(&other.0).fold(0, |all, (one, other)| all | (one ^ other));
         black_box(differing) == 0
     }
 }

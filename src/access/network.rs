@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn what_is_no_network_says_how_to_write_one() {
-        for text in ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8", "host/8", "10.0.0.1/8", "::1/64"] {
+        for text in
+            ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8", "host/8", "10.0.0.1/8", "::1/64"]
+        {
             let problem = Network::parse(text).unwrap_err();
             assert!(problem.ends_with(EXAMPLE), "{problem}");
         }

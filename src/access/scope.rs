@@ -95,7 +95,8 @@ pub fn check(scope: &str) -> Result<(), Trouble> {
     }
     if stem.contains('*') {
         let message = format!("`{scope}` has a `*` inside, which stands for nothing but itself");
-        let hint = "only a `*` at the end stands for anything; name what you mean in several scopes";
+        let hint =
+            "only a `*` at the end stands for anything; name what you mean in several scopes";
         return trouble(message, hint.to_owned());
     }
     Ok(())
@@ -139,9 +140,14 @@ mod tests {
 
     #[test]
     fn names_of_which_no_scope_can_be_made() {
-        for (name, expected) in
-            [("a", true), ("a b~", true), ("a*b", true), ("a*", false), ("é", false), ("a\u{7f}", false)]
-        {
+        for (name, expected) in [
+            ("a", true),
+            ("a b~", true),
+            ("a*b", true),
+            ("a*", false),
+            ("é", false),
+            ("a\u{7f}", false),
+        ] {
             assert_eq!(is_fit(name), expected, "{name:?}");
         }
     }
@@ -153,7 +159,10 @@ mod tests {
         }
         for (scope, hint) in [
             ("a:**", "one stands for anything: \"a:*\""),
-            ("a:*:b", "only a `*` at the end stands for anything; name what you mean in several scopes"),
+            (
+                "a:*:b",
+                "only a `*` at the end stands for anything; name what you mean in several scopes",
+            ),
             ("ä", "for example \"stats:put-points:build/*\""),
         ] {
             assert_eq!(check(scope).unwrap_err().hint, hint, "{scope}");

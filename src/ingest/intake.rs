@@ -14,8 +14,8 @@ use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
 use crate::route::{Level, Memo, Receipt, Router, Table, Turned};
 use arc_swap::Guard;
-use protocols::{Batch, Point};
 use protocols::timestamp::TimeRange;
+use protocols::{Batch, Point};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,7 +209,10 @@ impl Intake {
 
     /// Hands the batch over for a request, whose sender can be told; see
     /// [`Router::submit_request`].
-    pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Turned> {
+    pub(super) fn submit_request(
+        &mut self,
+        level: Option<Level>,
+    ) -> Result<Option<Receipt>, Turned> {
         self.router.submit_request(&mut self.batch, level)
     }
 

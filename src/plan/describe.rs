@@ -2,8 +2,8 @@
 
 use super::backends::word;
 use super::{Backend, Plan};
-use crate::{access, backend};
 use crate::route::{Config, Match, OneOrMany, Rewrite};
+use crate::{access, backend};
 use std::fmt::{self, Write as _};
 
 impl fmt::Display for Plan {
@@ -21,7 +21,9 @@ impl fmt::Display for Plan {
         let principals: Vec<_> =
             principals.map(|(name, config)| principal(self, name, config)).collect();
         f.write_str(&match principals.as_slice() {
-            [] => "\nprincipals\n  none: whoever reaches a listener may write anything\n".to_owned(),
+            [] => {
+                "\nprincipals\n  none: whoever reaches a listener may write anything\n".to_owned()
+            }
             all => format!("\nprincipals\n{}", all.concat()),
         })?;
         let backends = self.backends.iter().map(|(name, backend)| {
@@ -68,7 +70,8 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
     };
     let texts = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>();
     let own = plan.listeners.iter().filter(|(_, it)| it.principal.as_deref() == Some(name));
-    let listeners = [config.listeners.clone(), texts(&mut own.map(|(own, _)| own.clone()))].concat();
+    let listeners =
+        [config.listeners.clone(), texts(&mut own.map(|(own, _)| own.clone()))].concat();
     let known = [
         list("listeners", &listeners),
         (!config.tokens.is_empty()).then(|| format!("{} bearer tokens", config.tokens.len())),

@@ -107,7 +107,10 @@ fn shape(key: &str, config: &Config, findings: &mut Findings) {
     for (tag, at) in numbered(&tags.drop, format!("{key}.tags.drop")) {
         let is = |other: &String| is_alike(tag, other);
         if tags.reserved.iter().any(is) {
-            findings.odd(at, format!("`{tag}` is reserved: a point that has it is denied, not changed"));
+            findings.odd(
+                at,
+                format!("`{tag}` is reserved: a point that has it is denied, not changed"),
+            );
         } else if tags.set.keys().any(is) {
             findings.odd(at, format!("`{tag}` is set, whatever a client says"));
         }
@@ -140,7 +143,9 @@ fn listeners_exist(sections: &Sections, findings: &mut Findings) {
         }
     }
     for (name, listener) in &sections.listeners {
-        let Some(principal) = listener.as_ref().and_then(|it| it.principal.as_ref()) else { continue };
+        let Some(principal) = listener.as_ref().and_then(|it| it.principal.as_ref()) else {
+            continue;
+        };
         let key = format!("listeners.{name}.principal");
         exists(&key, "principal", principal, &sections.principals, findings);
     }
@@ -159,7 +164,8 @@ fn differ(sections: &Sections, findings: &mut Findings) {
         let mut claim = Claim { name, key: format!("principals.{name}"), findings: &mut *findings };
         let listeners = config.listeners.iter().cloned();
         claim.each("listeners", listeners, &mut taken.listeners, |it| format!("listener `{it}`"));
-        claim.each("tokens", config.tokens.iter().copied(), &mut taken.tokens, |_| TOKEN.to_owned());
+        claim
+            .each("tokens", config.tokens.iter().copied(), &mut taken.tokens, |_| TOKEN.to_owned());
         let users = config.basic.iter().map(|user| user.username.clone());
         claim.each("basic", users, &mut taken.users, |it| format!("user `{it}`"));
         claim.each("unix", config.unix.iter().copied(), &mut taken.unix, |it| it.to_string());
@@ -196,7 +202,8 @@ impl Claim<'_> {
         for (i, item) in items.enumerate() {
             match taken.get(&item).filter(|other| *other != self.name) {
                 Some(other) => {
-                    let message = format!("{} belongs to principal `{other}` already", shown(&item));
+                    let message =
+                        format!("{} belongs to principal `{other}` already", shown(&item));
                     let hint = "who sends a point must be one of them";
                     let key = format!("{}.{list}[{i}]", self.key);
                     self.findings.mistakes.push(Mistake::new(key, message).hint(hint));
@@ -303,9 +310,15 @@ mod tests {
         for (keys, says) in [
             (
                 "scopes = ['a:**', 'a:*:b', 'stats:put-points:*']",
-                &["scopes[0]: `a:**` ends with more than one `*` (one stands", "scopes[1]: `a:*:b`"][..],
+                &[
+                    "scopes[0]: `a:**` ends with more than one `*` (one stands",
+                    "scopes[1]: `a:*:b`",
+                ][..],
             ),
-            ("networks = ['10.0.0.1/8']", &["networks[0]: `10.0.0.1/8` has bits beyond its first 8"]),
+            (
+                "networks = ['10.0.0.1/8']",
+                &["networks[0]: `10.0.0.1/8` has bits beyond its first 8"],
+            ),
             ("unix = [{}]", &["unix[0]: it asks for neither"]),
             ("basic = [{ username = 'u' }]", &["basic[0]: there is no `password`"]),
             ("basic = [{ username = 'u:', password = 'S3CR3T' }]", &["no user with a `:`"]),

@@ -399,7 +399,11 @@ mod tests {
         router.submit(&mut counters(&["x"]));
         assert_eq!(yard.finish().await, [&["x:1|c"][..], &[]]);
         let submitted = router.submit(&mut counters(&["y"]));
-        assert_eq!(submitted, Submitted { routed: 0, unmatched: 1, denied: 0 }, "by the table of now");
+        assert_eq!(
+            submitted,
+            Submitted { routed: 0, unmatched: 1, denied: 0 },
+            "by the table of now"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,8 +30,9 @@ pub(super) fn gate(request: &Request, web: &Web) -> Result<Gate, Refusal> {
 fn by_connection(request: &Request, access: &Access, web: &Web) -> Result<Gate, Refusal> {
     let proof = request.extensions().get::<Peer>().map(proof).unwrap_or_default();
     match access.by_connection(&web.listener, &proof) {
-        Gate::Shut => Err(Refusal::new(401, "unauthenticated", MISSING)
-            .challenging(access.challenges())),
+        Gate::Shut => {
+            Err(Refusal::new(401, "unauthenticated", MISSING).challenging(access.challenges()))
+        }
         gate => Ok(gate),
     }
 }

@@ -2,7 +2,7 @@
 //! what they ask before: `/ping`, `/health`, and to create their database.
 //!
 //! Where points go is the routing table's to say, so `db`, `rp`, `org` and `bucket` are taken
-//! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
+//! and change nothing, and so are users, passwords and tokens where there are no principals. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
 use super::answer::{Refusal, Taken, Web, Words, reply};

@@ -7,9 +7,9 @@
 
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
-use super::{body, credentials};
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
+use super::{body, credentials};
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
