@@ -22,6 +22,7 @@ mod gate;
 mod hashed;
 mod network;
 mod proof;
+mod quota;
 mod scope;
 mod shape;
 
@@ -32,6 +33,7 @@ pub use gate::{Gate, Principal};
 pub use hashed::Hashed;
 pub use network::Network;
 pub use proof::{Proof, UnixPeer};
+pub use quota::{Meters, Quota};
 pub use scope::{Scopes, Trouble, check as check_scope};
 pub use shape::{Shape, Shaped, is_alike};
 
@@ -53,13 +55,15 @@ pub struct Access {
 
 impl Access {
     /// Of principals that were judged, by name; `own` are the listeners that name one of them.
+    /// What they have used of their quotas is in `meters`.
     pub fn new<'a>(
         principals: &BTreeMap<String, Config>,
         own: impl Iterator<Item = (&'a str, &'a str)>,
+        meters: &Meters,
     ) -> Self {
         let mut access = Self::default();
         for (name, config) in principals {
-            access.add(Arc::new(Principal::new(name, config)), config);
+            access.add(Arc::new(Principal::new(name, config, meters.of(name))), config);
         }
         for (listener, name) in own {
             if let Some(principal) = access.find(name).cloned() {
@@ -168,7 +172,7 @@ mod tests {
             "near": { "networks": ["10.1.0.0/16"], "unix": [{ "uid": 7 }] },
             "group": { "unix": [{ "uid": 7, "gid": 8 }] },
         }));
-        Access::new(&principals.unwrap(), [("api", "own")].into_iter())
+        Access::new(&principals.unwrap(), [("api", "own")].into_iter(), &Meters::default())
     }
 
     fn named(gate: &Gate) -> Option<&str> {

@@ -13,6 +13,7 @@ mod listeners;
 
 pub use banner::{Started, banner};
 
+use crate::access::Meters;
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::ingest::Keys;
@@ -59,6 +60,8 @@ pub struct App {
     letters: Arc<DeadLetters>,
     lanes: Lanes,
     listeners: Listeners,
+    /// What principals have used of their quotas; it belongs to their names.
+    meters: Meters,
     admin: Admin,
     /// Ours as soon as anything lives in it.
     data_dir: Arc<DataDir>,
@@ -113,6 +116,7 @@ impl App {
             letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),
+            meters: Meters::default(),
             keys: keys(&data_dir, &plan, clock),
             data_dir,
             shown,
@@ -211,13 +215,9 @@ impl App {
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
-        self.tables.store(Arc::new(Table {
-            rules,
-            lanes,
-            taken,
-            access: plan.access(),
-            ..Table::default()
-        }));
+        let access = plan.access(&self.meters);
+        self.tables.store(Arc::new(Table { rules, lanes, taken, access, ..Table::default() }));
+        self.meters.forget_unused();
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
             data_dir::warn_of_space(&plan);

@@ -3,7 +3,7 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
-use crate::access::{Denial, Gate, Proof, Shaped};
+use crate::access::{Denial, Gate, Meters, Proof, Shaped};
 use crate::config::Backend;
 use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
@@ -41,7 +41,7 @@ pub fn explain_as(
     })?;
     let batch = ingest::parse_alone(config, line, now)?;
     let rules = plan.rules()?;
-    let access = plan.access();
+    let access = plan.access(&Meters::default());
     let gate = match principal {
         None => access.by_connection(listener, &Proof::default()),
         Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),

@@ -14,7 +14,7 @@ mod routes;
 pub use crate::config::Backend;
 pub use describe::conditions;
 
-use crate::access::Access;
+use crate::access::{Access, Meters};
 use crate::config::{self, Inputs, Loaded, Report, Sections, is_name};
 use crate::mistake::Mistake;
 use crate::route::{self, Rules};
@@ -78,12 +78,12 @@ impl Plan {
         })
     }
 
-    /// Who may write what.
-    pub fn access(&self) -> Access {
+    /// Who may write what, and in `meters` how much of it they have.
+    pub fn access(&self, meters: &Meters) -> Access {
         let own = self.listeners.iter();
         let own =
             own.filter_map(|(name, listener)| Some((&**name, listener.principal.as_deref()?)));
-        Access::new(&self.principals, own)
+        Access::new(&self.principals, own, meters)
     }
 
     /// Reads a configuration and makes a plan of it.

@@ -124,6 +124,7 @@ fn every_option_is_shown() {
         ("principal.basic", fields_of::<access::Basic>()),
         ("principal.unix", fields_of::<access::UnixPeer>()),
         ("principal.tags", fields_of::<access::Tags>()),
+        ("principal.quota", fields_of::<access::Quota>()),
         ("lane", fields_of::<lane::Config>()),
         ("expire", fields_of::<lane::Expire>()),
         ("batch", fields_of::<lane::Batch>()),

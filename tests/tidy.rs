@@ -24,7 +24,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("origin", ""),
     ("pattern", ""),
     ("when", "clock units"),
-    ("access", ""),
+    ("access", "units"),
     ("waybill", "origin"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
@@ -45,7 +45,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("explain", "access config ingest lane origin plan route when"),
     (
         "app",
-        "admin backend books clock config dead_letters explain ingest lane net notify origin plan route telemetry units",
+        "access admin backend books clock config dead_letters explain ingest lane net notify origin plan route telemetry units",
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "clock"),

@@ -3,6 +3,7 @@
 use super::hashed::Hashed;
 use super::network::Network;
 use super::proof::UnixPeer;
+use super::quota::Quota;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub struct Config {
     pub prefix: String,
     /// What is done with tags.
     pub tags: Tags,
+    /// How much it may write.
+    pub quota: Quota,
 }
 
 /// A user of HTTP basic authentication.

@@ -1,7 +1,9 @@
 //! Why a point is denied, and how its sender is told.
 
+use super::quota::{Exceeded, Kind};
 use super::scope::put_points;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Why a point is denied; each has a label that never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +16,21 @@ pub enum Denial {
     Name,
     /// It has a tag that clients may not say.
     ReservedTag,
+    /// Its sender has written enough for now.
+    Quota(Kind),
 }
 
 impl Denial {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NoPrincipal, Self::Scope, Self::Name, Self::ReservedTag];
+    pub const ALL: [Self; 7] = [
+        Self::NoPrincipal,
+        Self::Scope,
+        Self::Name,
+        Self::ReservedTag,
+        Self::Quota(Kind::Points),
+        Self::Quota(Kind::Series),
+        Self::Quota(Kind::NewSeries),
+    ];
 
     /// As metrics call it.
     pub const fn label(self) -> &'static str {
@@ -27,6 +39,9 @@ impl Denial {
             Self::Scope => "scope",
             Self::Name => "name",
             Self::ReservedTag => "reserved_tag",
+            Self::Quota(Kind::Points) => "quota_points_per_second",
+            Self::Quota(Kind::Series) => "quota_series",
+            Self::Quota(Kind::NewSeries) => "quota_new_series_per_hour",
         }
     }
 
@@ -39,6 +54,9 @@ impl Denial {
                            printable ASCII and must not end with `*`"
                 .to_owned(),
             Self::ReservedTag => "it has a tag, or a column, that is reserved".to_owned(),
+            Self::Quota(Kind::Points) => "the quota of points a second is used up".to_owned(),
+            Self::Quota(Kind::Series) => "the quota of series is used up".to_owned(),
+            Self::Quota(Kind::NewSeries) => "the quota of new series an hour is used up".to_owned(),
         }
     }
 }
@@ -50,6 +68,20 @@ pub struct Refused {
     pub denial: Denial,
     /// The same for its sender, with all that is missing, within reason.
     pub message: String,
+    /// When it may come again, of one for which there is no room now.
+    pub again: Option<Duration>,
+}
+
+impl From<Exceeded> for Refused {
+    fn from(exceeded: Exceeded) -> Self {
+        let Exceeded { kind, again } = exceeded;
+        let denial = Denial::Quota(kind);
+        let message = match again {
+            Some(_) => denial.message(""),
+            None => format!("it has more than {} allows at once; send it in parts", kind.key()),
+        };
+        Self { denial, message: format!("{message}; {NOTHING}"), again }
+    }
 }
 
 /// What a request is found to lack, as its points are looked at.
@@ -85,7 +117,8 @@ impl Lacks {
         let Self { first, scopes, more, .. } = self;
         if scopes.is_empty() {
             let (denial, message) = first?;
-            return Some(Refused { denial, message: format!("{message}; {NOTHING}") });
+            let message = format!("{message}; {NOTHING}");
+            return Some(Refused { denial, message, again: None });
         }
         let what = if scopes.len() > 1 || more > 0 { "these scopes are" } else { "this scope is" };
         let mut message = format!("{what} missing: {}", scopes.join(", "));
@@ -93,7 +126,8 @@ impl Lacks {
             // Writing to a text does not fail.
             let _ = write!(message, ", and those of {more} more points");
         }
-        Some(Refused { denial: Denial::Scope, message: format!("{message}; {NOTHING}") })
+        let message = format!("{message}; {NOTHING}");
+        Some(Refused { denial: Denial::Scope, message, again: None })
     }
 }
 

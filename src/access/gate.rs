@@ -2,9 +2,11 @@
 
 use super::config::Config;
 use super::denial::{Denial, Lacks, Refused};
+use super::quota::{Meter, Quota};
 use super::scope::{Scopes, is_fit};
 use super::shape::Shape;
-use protocols::{Batch, Point};
+use crate::units::Size;
+use protocols::{Batch, Point, UnixNanos};
 use std::sync::Arc;
 
 /// Somebody who may write something.
@@ -14,12 +16,15 @@ pub struct Principal {
     pub name: Arc<str>,
     scopes: Scopes,
     shape: Shape,
+    quota: Option<Quota>,
+    meter: Arc<Meter>,
 }
 
 impl Principal {
-    pub(super) fn new(name: &str, config: &Config) -> Self {
+    pub(super) fn new(name: &str, config: &Config, meter: Arc<Meter>) -> Self {
         let (scopes, shape) = (Scopes::new(&config.scopes), Shape::new(config));
-        Self { name: name.into(), scopes, shape }
+        let quota = Some(config.quota).filter(|quota| *quota != Quota::default());
+        Self { name: name.into(), scopes, shape, quota, meter }
     }
 }
 
@@ -90,6 +95,50 @@ impl Gate {
         lacks.refused().map_or(Ok(()), Err)
     }
 
+    /// Uses up what a point takes of its sender's quota; `series` is the hash of its series.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it.
+    pub fn spend(&self, series: impl FnOnce() -> u64, now: UnixNanos) -> Result<(), Denial> {
+        let Some((quota, meter)) = self.quota() else { return Ok(()) };
+        let spent = match quota.counts_series() {
+            true => meter.spend(quota, 1, std::iter::once(series()), now),
+            false => meter.spend_points(quota, 1, now),
+        };
+        spent.map_err(|exceeded| Denial::Quota(exceeded.kind))
+    }
+
+    /// The same for all points of a request, or none of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for all of them.
+    pub fn spend_all(
+        &self,
+        points: usize,
+        series: impl Iterator<Item = u64>,
+        now: UnixNanos,
+    ) -> Result<(), Refused> {
+        let Some((quota, meter)) = self.quota() else { return Ok(()) };
+        meter.spend(quota, points as u64, series, now).map_err(Refused::from)
+    }
+
+    /// Whether something of a point that passes depends on its series' not being known.
+    pub fn counts_series(&self) -> bool {
+        self.quota().is_some_and(|(quota, _)| quota.counts_series())
+    }
+
+    /// The largest body that a request may have, if that is limited here.
+    pub fn body_max(&self) -> Option<usize> {
+        self.quota().and_then(|(quota, _)| quota.body).map(Size::bytes)
+    }
+
+    fn quota(&self) -> Option<(&Quota, &Meter)> {
+        let principal = self.principal()?;
+        Some((principal.quota.as_ref()?, &principal.meter))
+    }
+
     /// The shape of what passes, if it is not that in which it came.
     pub fn shape(&self) -> Option<&Shape> {
         self.principal().map(|principal| &principal.shape).filter(|shape| shape.changes())
@@ -102,7 +151,8 @@ mod tests {
     use serde_json::json;
 
     fn gate(config: serde_json::Value) -> Gate {
-        Gate::of(Arc::new(Principal::new("x", &serde_json::from_value(config).unwrap())))
+        let config = serde_json::from_value(config).unwrap();
+        Gate::of(Arc::new(Principal::new("x", &config, Arc::default())))
     }
 
     fn check(gate: &Gate, name: &str, tags: &[&str]) -> Result<(), Denial> {

@@ -381,7 +381,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 4] = ["tls", "mtls", "hawk", "quota"];
+const LATER: [&str; 3] = ["tls", "mtls", "hawk"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =

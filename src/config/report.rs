@@ -213,6 +213,7 @@ static KNOWN: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
         fields_of::<access::Config>(),
         fields_of::<access::Basic>(),
         fields_of::<access::Tags>(),
+        fields_of::<access::Quota>(),
         fields_of::<ingest::Config>(),
         fields_of::<ingest::Limits>(),
         fields_of::<ingest::TimeWindow>(),

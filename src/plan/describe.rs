@@ -87,6 +87,15 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
         list("tag", &texts(set)),
         list("reserved tags", &tags.reserved),
     ];
+    let quota = config.quota;
+    let at_most = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
+    let much = [
+        at_most(quota.points_per_second, "points a second"),
+        at_most(quota.burst, "at once"),
+        at_most(quota.series, "series"),
+        at_most(quota.new_series_per_hour, "new series an hour"),
+        quota.body.map(|size| format!("bodies of {} bytes", size.0)),
+    ];
     let line = |label: &str, parts: Vec<String>, none: &str| match parts.as_slice() {
         [] if none.is_empty() => String::new(),
         [] => format!("     {label}{none}\n"),
@@ -97,6 +106,7 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
         line("known by   ", known.into_iter().flatten().collect(), "nothing"),
         line("may        ", config.scopes.clone(), "nothing"),
         line("as         ", shape.into_iter().flatten().collect(), ""),
+        line("at most    ", much.into_iter().flatten().collect(), ""),
     ]
     .concat()
 }

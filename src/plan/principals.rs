@@ -20,6 +20,7 @@ pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
         secrets(&key, config, findings);
         scopes(&key, config, findings);
         shape(&key, config, findings);
+        quota(&key, config, findings);
         known(&key, config, findings);
     }
     listeners_exist(sections, findings);
@@ -114,6 +115,23 @@ fn shape(key: &str, config: &Config, findings: &mut Findings) {
         } else if tags.set.keys().any(is) {
             findings.odd(at, format!("`{tag}` is set, whatever a client says"));
         }
+    }
+}
+
+fn quota(key: &str, config: &Config, findings: &mut Findings) {
+    let quota = config.quota;
+    let mut positive = |name: &str, is_some: bool| {
+        let message = "it must be more than zero; one that may write nothing has no scopes";
+        findings.wrong_unless(is_some, format!("{key}.quota.{name}"), message);
+    };
+    positive("points_per_second", quota.points_per_second != Some(0));
+    positive("burst", quota.burst != Some(0));
+    positive("series", quota.series != Some(0));
+    positive("new_series_per_hour", quota.new_series_per_hour != Some(0));
+    positive("body", quota.body.is_none_or(|size| size.0 > 0));
+    if quota.burst.is_some() && quota.points_per_second.is_none() {
+        let message = "it has no effect without `points_per_second`";
+        findings.odd(format!("{key}.quota.burst"), message);
     }
 }
 
@@ -327,6 +345,11 @@ mod tests {
             ("prefix = \"a\\n\"", &["prefix: a name has no control"]),
             ("tags = { reserved = ['--'] }", &["tags.reserved[0]: a tag key is visible ASCII"]),
             ("tags = { set = { a = '' } }", &["tags.set.a: a tag has a value"]),
+            (
+                "quota = { series = 0, body = '0B' }",
+                &["quota.series: it must", "quota.body: it must"],
+            ),
+            ("quota = { point = 1 }", &["unknown key `point`"]),
             ("scope = ['*']", &["unknown key `scope` (did you mean `scopes`?)"]),
             ("mtls = ['CN']", &["`mtls` is not available in this version"]),
         ] {

@@ -2,7 +2,8 @@
 //!
 //! The gate stands at its beginning, and there is no other way to a lane for what comes in: a point
 //! that its sender may not write is counted as denied, and one that may pass is given its shape
-//! before any route sees it. A line whose point is given another shape is never handed on as it is.
+//! before any route sees it, and pays for its passage out of its sender's quota, unless the request
+//! that it belongs to has paid. A line whose point is given another shape is never handed on as it is.
 //!
 //! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
@@ -15,13 +16,14 @@ use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
 use protocols::statsd::{Shape, Split, is_plain_number};
-use protocols::{Batch, Point};
+use protocols::{Batch, Point, UnixNanos};
 
 /// One batch on its way.
 pub struct Crossing<'t> {
     table: &'t Table,
     origin: &'t Origin,
     gate: &'t Gate,
+    toll: Toll,
     book: &'t ListenerBook,
     fronts: Vec<Front<'t>>,
     taken: Vec<u64>,
@@ -33,6 +35,15 @@ pub struct Crossing<'t> {
     steps: Vec<Step>,
     /// Whether `steps` are all that was done with the last point.
     lasting: bool,
+}
+
+/// What points pay out of their sender's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Toll {
+    /// Each for itself, at this time.
+    Each(UnixNanos),
+    /// All have paid together.
+    Paid,
 }
 
 /// What became of a batch.
@@ -77,7 +88,7 @@ impl Submitted {
 impl<'t> Crossing<'t> {
     pub(super) fn new(
         table: &'t Table,
-        (origin, gate): (&'t Origin, &'t Gate),
+        (origin, gate, toll): (&'t Origin, &'t Gate, Toll),
         book: &'t ListenerBook,
         fronts: Vec<Front<'t>>,
     ) -> Self {
@@ -85,6 +96,7 @@ impl<'t> Crossing<'t> {
             table,
             origin,
             gate,
+            toll,
             book,
             fronts,
             taken: vec![0; table.rules.len()],
@@ -110,7 +122,7 @@ impl<'t> Crossing<'t> {
     /// Its sender may not write it; that is counted.
     pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         let gate = self.gate;
-        gate.check(point).inspect_err(|denial| self.deny(*denial))?;
+        gate.check(point).and_then(|()| self.pay(point)).inspect_err(|why| self.deny(*why))?;
         let Some(shape) = gate.shape() else {
             self.route(point, line);
             return Ok(());
@@ -121,6 +133,13 @@ impl<'t> Crossing<'t> {
         }
         self.shaped = shaped;
         Ok(())
+    }
+
+    fn pay(&self, point: &Point<'_>) -> Result<(), Denial> {
+        match self.toll {
+            Toll::Each(now) => self.gate.spend(|| series_hash(point.name, point.tags), now),
+            Toll::Paid => Ok(()),
+        }
     }
 
     /// What was done with it says nothing about the next of its series.
@@ -137,7 +156,8 @@ impl<'t> Crossing<'t> {
 
     fn route(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
         self.steps.clear();
-        self.lasting = true;
+        // Each point of a series has to be seen where series are counted.
+        self.lasting = !self.gate.counts_series();
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
         let routed = rules.walk(point, origin, |place, rule, lanes| {
             self.taken(place);
@@ -172,6 +192,12 @@ impl<'t> Crossing<'t> {
         let measure = if is_read { shape.measure(line.value) } else { None };
         let can_repeat = |step: &Step| self.can_repeat(*step, line, is_plain);
         if measure.is_some() != is_read || !steps.iter().all(can_repeat) {
+            return false;
+        }
+        // Whoever asks again is told why; a series that is known has no need of its hash.
+        if let Toll::Each(now) = self.toll
+            && self.gate.spend(|| 0, now).is_err()
+        {
             return false;
         }
         for step in steps {

@@ -7,11 +7,11 @@
 //! as the request lasts.
 
 use super::Rules;
-use super::crossing::{Crossing, Submitted};
+use super::crossing::{Crossing, Submitted, Toll};
 use crate::access::{Access, Denial, Gate, Proof, Refused};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
-use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms};
+use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
 use crate::origin::Origin;
 use arc_swap::{ArcSwap, Guard};
 use protocols::{Batch, Point};
@@ -79,7 +79,7 @@ enum Since {
 pub enum Turned {
     /// A lane that may refuse has no room.
     Full(Full),
-    /// Its sender may not write all of it.
+    /// Its sender may not write all of it, or not now.
     Refused(Refused),
 }
 
@@ -144,7 +144,8 @@ impl Router {
     ) -> Submitted {
         let table = self.tables.load();
         self.enter(&table);
-        self.hand_out(&table, batch, |_| Terms::default(), denied)
+        let toll = Toll::Each(self.clock.now());
+        self.hand_out(&table, batch, toll, |_| Terms::default(), denied)
     }
 
     /// As [`submit`](Self::submit) for a request, whose sender can be told what becomes of it: at
@@ -164,12 +165,15 @@ impl Router {
         self.enter(&table);
         self.gate.check_all(batch).map_err(|refused| self.turn_away(batch, refused))?;
         let mut rooms = self.reserve(&table, batch).map_err(Turned::Full)?;
+        let series = batch.iter().map(|point| series_hash(point.name, point.tags));
+        let paid = self.gate.spend_all(batch.len(), series, self.clock.now());
+        paid.map_err(|refused| self.turn_away(batch, refused))?;
         let (slip, receipt) = level.map(Slip::new).unzip();
         let terms = |place: usize| Terms {
             slip: slip.as_ref(),
             room: rooms.get_mut(place).and_then(Option::take),
         };
-        self.hand_out(&table, batch, terms, |_, _| {});
+        self.hand_out(&table, batch, Toll::Paid, terms, |_, _| {});
         Ok(receipt)
     }
 
@@ -199,13 +203,14 @@ impl Router {
         &'t self,
         table: &'t Table,
         batch: &mut Batch,
+        toll: Toll,
         terms: impl FnMut(usize) -> Terms<'t>,
         mut denied: impl FnMut(&Point<'_>, Denial),
     ) -> Submitted {
         if batch.is_empty() {
             return Submitted::default();
         }
-        let mut crossing = self.cross_on(table, terms);
+        let mut crossing = self.cross_on(table, toll, terms);
         for point in batch.iter() {
             if let Err(denial) = crossing.point(&point, None) {
                 denied(&point, denial);
@@ -225,19 +230,20 @@ impl Router {
     /// A way through a table that was [entered](Self::enter), for points that come one by one; they
     /// are handed over and counted when it ends.
     pub fn cross<'t>(&'t self, table: &'t Table) -> Crossing<'t> {
-        self.cross_on(table, |_| Terms::default())
+        self.cross_on(table, Toll::Each(self.clock.now()), |_| Terms::default())
     }
 
     fn cross_on<'t>(
         &'t self,
         table: &'t Table,
+        toll: Toll,
         mut terms: impl FnMut(usize) -> Terms<'t>,
     ) -> Crossing<'t> {
         let received = self.clock.now();
         let lanes = table.lanes.iter().enumerate();
         let front =
             |(place, lane)| Lane::front(lane, self.worker, received, &self.origin, terms(place));
-        let sender = (&self.origin, &self.gate);
+        let sender = (&self.origin, &self.gate, toll);
         Crossing::new(table, sender, &self.book, lanes.map(front).collect())
     }
 

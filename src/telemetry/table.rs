@@ -208,7 +208,15 @@ const fn gauge(
 }
 
 /// Why points are denied, shown with 0 so that an alert sees the first one.
-const KNOWN_DENIALS: &[&str] = &["name", "no_principal", "reserved_tag", "scope"];
+const KNOWN_DENIALS: &[&str] = &[
+    "name",
+    "no_principal",
+    "quota_new_series_per_hour",
+    "quota_points_per_second",
+    "quota_series",
+    "reserved_tag",
+    "scope",
+];
 
 /// The reasons that any lane may have, shown with 0 so that an alert sees the first one.
 const KNOWN_DROPS: &[&str] = &[

@@ -1,5 +1,6 @@
 //! Answers, and refusals that are counted as they are answered.
 
+use crate::access::{Denial, Refused};
 use crate::ingest::intake::{Context, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
@@ -14,6 +15,7 @@ use protocols::{Answer, Refusals};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What every handler shares.
 pub(super) type Web = Arc<Context>;
@@ -30,6 +32,8 @@ pub(super) struct Refusal {
     body: Option<String>,
     /// What the sender is asked to show.
     challenges: Vec<&'static str>,
+    /// When it may come again.
+    again: Option<Duration>,
 }
 
 impl Refusal {
@@ -38,8 +42,8 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let (unsettled, body, challenges) = (None, None, Vec::new());
-        Self { status, reason, message: message.into(), unsettled, body, challenges }
+        let (unsettled, body, challenges, again) = (None, None, Vec::new(), None);
+        Self { status, reason, message: message.into(), unsettled, body, challenges, again }
     }
 
     /// The sender has to show who he is, in one of these ways.
@@ -56,7 +60,17 @@ impl Refusal {
     pub(super) fn turned(turned: Turned) -> Self {
         match turned {
             Turned::Full(_) => Self::overloaded(),
-            Turned::Refused(refused) => Self::new(403, "forbidden", refused.message),
+            Turned::Refused(refused) => Self::refused(refused),
+        }
+    }
+
+    /// Its sender may not write all of it, or not now, or never as much.
+    fn refused(refused: Refused) -> Self {
+        let Refused { denial, message, again } = refused;
+        match (denial, again) {
+            (Denial::Quota(_), None) => Self::new(413, denial.label(), message),
+            (Denial::Quota(_), again) => Self { again, ..Self::new(429, denial.label(), message) },
+            _ => Self::new(403, "forbidden", message),
         }
     }
 
@@ -85,6 +99,11 @@ impl Refusal {
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
+        if let Some(again) = self.again {
+            // Whole seconds, and not too early.
+            let secs = again.as_secs() + u64::from(again.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(secs.max(1)));
+        }
         for challenge in &self.challenges {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().append(WWW_AUTHENTICATE, challenge);

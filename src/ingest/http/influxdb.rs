@@ -85,7 +85,7 @@ async fn create_database(State(web): State<Web>, request: Request) -> Response {
 async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
     let by_query = request.uri().query().unwrap_or("").to_owned();
     let by_form = match *request.method() {
-        Method::POST => body::read(request, web).await?,
+        Method::POST => body::read(request, None, web).await?,
         _ => Whole::default(),
     };
     let texts = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")];

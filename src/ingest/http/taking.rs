@@ -30,12 +30,13 @@ pub(super) async fn take(
     let ack = Ack::asked(request.uri(), web)?;
     let keyed = Keyed::of(&request, &gate, ack.deadline())?;
     let mut intake = web.intake();
+    let quota = gate.body_max();
     intake.router.pass_by(gate);
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
     }
-    let body = body::read(request, web).await?;
+    let body = body::read(request, quota, web).await?;
     let mut claim = match keyed {
         None => None,
         Some(keyed) => match keyed.claim(&body, web).await? {

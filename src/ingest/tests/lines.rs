@@ -1,7 +1,7 @@
 //! Lines that are known again come to the same as lines that are not.
 
 use super::rig::{Brief, Keep, NOW, config, keys};
-use crate::access::Access;
+use crate::access::{Access, Meters};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::Listener;
@@ -95,7 +95,11 @@ fn guarded() -> Access {
         "scopes": ["stats:put-points:n*", "stats:put-points:r.a", "stats:put-points:u*"],
         "tags": { "set": { "p": "1", "b": "3" }, "drop": ["a"], "reserved": ["t"] },
     } });
-    Access::new(&serde_json::from_value(principals).unwrap(), std::iter::empty())
+    Access::new(
+        &serde_json::from_value(principals).unwrap(),
+        std::iter::empty(),
+        &Meters::default(),
+    )
 }
 
 /// Sends datagrams; each batch of them is followed by the end of a window.
