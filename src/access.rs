@@ -11,21 +11,26 @@
 //! and wrong ones are never forgiven: they do not fall back to what the connection proves. Without
 //! principals the gate is open and nothing is asked.
 //!
-//! Pure: no sockets and no clock. Secrets are kept as hashes alone. The routing table holds the
+//! Pure, with no sockets and no clock, but for [`AuthService`], which asks a Taskcluster. Secrets are
+//! kept as hashes alone, or as keys where something is signed with them. The routing table holds the
 //! access in force, so both change in one swap; where the gate stands is for
 //! [`crate::route::crossing`] to say.
 
+mod auth_service;
 mod config;
 mod credential;
 mod denial;
 mod gate;
 mod hashed;
+mod hawk;
 mod network;
 mod proof;
 mod quota;
 mod scope;
 mod shape;
 
+pub use self::hawk::{Hawk, HawkCredentials, Signed, Target, is_payload};
+pub use auth_service::{AuthService, Unvouched};
 pub use config::{Basic, Config, Tags};
 pub use credential::{Credential, Unreadable};
 pub use denial::{Denial, Refused};
@@ -37,6 +42,8 @@ pub use quota::{Meters, Quota};
 pub use scope::{Scopes, Trouble, check as check_scope};
 pub use shape::{Shape, Shaped, is_alike};
 
+use protocols::UnixNanos;
+use ring::hmac::Key;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,6 +58,20 @@ pub struct Access {
     unix: Vec<(UnixPeer, Arc<Principal>)>,
     /// The smallest first.
     networks: Vec<(Network, Arc<Principal>)>,
+    keys: BTreeMap<String, (Key, Arc<Principal>)>,
+    service: Option<Arc<AuthService>>,
+    trusts_forwarded: bool,
+}
+
+/// Whose a signed request is.
+#[derive(Debug)]
+pub enum Signer {
+    /// His whose gate this is.
+    Known(Gate),
+    /// Only the service knows.
+    Elsewhere(Arc<AuthService>),
+    /// Nobody's.
+    Nobody,
 }
 
 impl Access {
@@ -84,6 +105,15 @@ impl Access {
         self.basic.extend(basic);
         self.unix.extend(config.unix.iter().map(|peer| (*peer, same())));
         self.networks.extend(config.networks.iter().map(|network| (*network, same())));
+        for HawkCredentials { id, key, .. } in &config.hawk.credentials {
+            let key = key.as_ref().map(hawk::key);
+            self.keys.extend(key.map(|key| (id.clone(), (key, same()))));
+        }
+        let service = config.hawk.root_url.as_ref();
+        self.service = service
+            .map(|url| Arc::new(AuthService::new(same(), url)))
+            .or_else(|| self.service.take());
+        self.trusts_forwarded |= config.hawk.trust_forwarded;
         self.principals.push(principal);
     }
 
@@ -118,7 +148,31 @@ impl Access {
         principal.map_or(Gate::Shut, |principal| Gate::of(Arc::clone(principal)))
     }
 
-    /// The gate for whoever has these credentials; `None` if nobody has.
+    /// Whose request this is that was signed for the target.
+    pub fn by_signature(&self, signed: &Signed, target: &Target, now: UnixNanos) -> Signer {
+        let Some((key, principal)) = self.keys.get(&signed.id) else {
+            return self.service.clone().map_or(Signer::Nobody, Signer::Elsewhere);
+        };
+        if !signed.is_by(key, target, now) {
+            return Signer::Nobody;
+        }
+        let principal = Arc::clone(principal);
+        match signed.limits(&principal.all_scopes) {
+            Ok(None) => Signer::Known(Gate::of(principal)),
+            Ok(Some(limits)) => {
+                Signer::Known(Gate::limited(principal, Arc::new(Scopes::new(limits))))
+            }
+            Err(Unreadable) => Signer::Nobody,
+        }
+    }
+
+    /// Whether what a proxy says of a request is believed.
+    pub const fn trusts_forwarded(&self) -> bool {
+        self.trusts_forwarded
+    }
+
+    /// The gate for whoever has these credentials; `None` if nobody has. Signatures are for
+    /// [`by_signature`](Self::by_signature).
     pub fn by_credential(&self, credential: &Credential) -> Option<Gate> {
         let principal = match credential {
             Credential::Bearer(token) => {
@@ -130,15 +184,18 @@ impl Access {
                 let basic = self.basic.iter();
                 find_alike(basic.map(|(name, hash, who)| (*hash, name == username, who)), hash)
             }
+            Credential::Hawk(_) => None,
         };
         principal.map(|principal| Gate::of(Arc::clone(principal)))
     }
 
     /// What a sender without credentials is told to come with.
     pub fn challenges(&self) -> Vec<&'static str> {
-        let bearer = (!self.tokens.is_empty() || self.basic.is_empty()).then_some(BEARER);
+        let hawk = (!self.keys.is_empty() || self.service.is_some()).then_some(HAWK);
         let basic = (!self.basic.is_empty()).then_some(BASIC);
-        bearer.into_iter().chain(basic).collect()
+        let others = basic.is_some() || hawk.is_some();
+        let bearer = (!self.tokens.is_empty() || !others).then_some(BEARER);
+        bearer.into_iter().chain(basic).chain(hawk).collect()
     }
 }
 
@@ -155,6 +212,7 @@ fn find_alike<'a>(
 }
 
 const BEARER: &str = "Bearer realm=\"pointsman\"";
+const HAWK: &str = "Hawk";
 const BASIC: &str = "Basic realm=\"pointsman\", charset=\"UTF-8\"";
 
 #[cfg(test)]

@@ -476,18 +476,83 @@ fn check_and_explain_show_the_gate() {
     assert!(told.contains("gate     passes, ci may write it\nroute"), "{told}");
 }
 
+/// What a scope forbids cannot be said in other words: in another line, by another protocol's
+/// spelling of tags, or with characters that a backend takes for something else.
+#[tokio::test]
+async fn line_injection_is_no_way_around_a_scope() {
+    let sink = UdpSink::start().await;
+    let limited = format!(
+        "[principals.m]\nlisteners = [\"statsd\", \"tsdb\", \"api\"]\nscopes = [\"stats:put-points:m\"]\n\
+         tags = {{ set = {{ pool = \"p\" }}, reserved = [\"pool\"] }}\n\
+         [backends.relay]\nkind = \"statsd\"\naddress = \"udp://{}\"\nflush = \"10ms\"\n\
+         [[routes]]\nto = [\"relay\"]\n",
+        sink.address()
+    );
+    let case = Case::start(&limited).await;
+    let tags =
+        json!({ "h": "x|c\nadmin:1|c", "g": "a\r\nput evil 1 1 a=b", "z": "\u{0}\u{1b}[2J" });
+    let put = |name: &str, tags: &serde_json::Value| {
+        json!({ "metric": name, "timestamp": 1_700_000_000, "value": 1, "tags": tags }).to_string()
+    };
+    for body in [
+        put("m", &tags),
+        put("m\nadmin:1|c", &json!({ "a": "b" })),
+        put("m:1|c|#pool:evil", &json!({ "a": "b" })),
+        put("m", &json!({ "pool": "evil" })),
+        put("m", &json!({ "po\\ol": "evil" })),
+        put("m", &json!({ "a": "b|#pool:evil" })),
+        put("m ", &json!({ "a": "b" })),
+    ] {
+        for path in ["/api/put", "/v1/points"] {
+            send(&case.gateway, "api", path, &[], &body).await;
+        }
+    }
+    case.datagrams([
+        "m:1|c\nadmin:1|c",
+        "m:1|c\radmin:1|c",
+        "m;pool=evil:1|c",
+        "m,pool=evil:1|c",
+        "m[pool=evil]:1|c",
+        "m#pool=evil:1|c",
+        "m:1|c|#pool:evil",
+        "m:1|c|#a:b|#pool:evil",
+        "m:1|c|zz:1|#pool:evil",
+        "m:1|c|#p\\ool:evil,\u{2028}pool:evil",
+    ])
+    .await;
+    case.exchange("tsdb", "put m 1 1 a=b\rput admin 1 1 a=b\nput m 1 1 pool=evil\n").await;
+    case.datagrams(["m:9|g"]).await;
+    let lines = eventually("the last line was relayed", async || {
+        Some(sink.lines()).filter(|lines| lines.iter().any(|line| line.starts_with("m:9|g")))
+    })
+    .await;
+    for line in &lines {
+        assert!(line.starts_with("m:") || line.starts_with("m."), "{line:?}");
+        let (_, tags) = line.split_once("|#").unwrap();
+        let tags = tags.split('|').next().unwrap().split(',');
+        let pools: Vec<_> = tags.filter(|tag| tag.starts_with("pool")).collect();
+        assert_eq!(pools, ["pool:p"], "{line:?}");
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+}
+
 #[tokio::test]
 async fn secret_in_log_of_principals() {
     let directory = tempfile::tempdir().unwrap();
     let (tokens, password) = (directory.path().join("tokens"), directory.path().join("password"));
     fs::write(&tokens, "S3CR3T-1\n").unwrap();
     fs::write(&password, "S3CR3T-2\n").unwrap();
+    let key = directory.path().join("key");
+    fs::write(&key, "S3CR3T-8\n").unwrap();
     let principals = format!(
         "[principals.ci]\ntokens = [\"S3CR3T-3\"]\ntokens_file = \"{}\"\nscopes = [\"stats:put-points:*\"]\n\
          basic = [{{ username = \"a\", password = \"S3CR3T-4\" }}, \
-                  {{ username = \"b\", password_file = \"{}\" }}]\n",
+                  {{ username = \"b\", password_file = \"{}\" }}]\n\
+         hawk = {{ credentials = [{{ id = \"k\", key = \"S3CR3T-7\" }}, \
+                  {{ id = \"l\", key_file = \"{}\" }}] }}\n",
         tokens.display(),
         password.display(),
+        key.display(),
     );
     let lines = "[listeners.lines]\nprotocol = \"influxdb\"\nbind = [\"tcp://127.0.0.1:0\"]\n";
     let config = Case::config(&[lines, &principals].concat());
@@ -524,6 +589,9 @@ async fn secret_in_log_of_principals() {
         "[principals.x]\ntokns = [\"S3CR3T-6\"]\n",
         "[principals.x]\ntokens = [\"S3CR3T-3\"]\n",
         "[principals.x]\ntokens = [\"S3CR3T-6]\n",
+        "[principals.x]\nhawk.credentials = [{ id = \"m\", key = 7, kei = \"S3CR3T-6\" }]\n",
+        "[principals.x]\nhawk.credentials = [{ id = \"k\", key = \"S3CR3T-6\" }]\n",
+        "[principals.x]\nhawk.root_url = \"http://u:S3CR3T-6@h\"\n",
         "[principals.x]\nbasic = [{ username = \"a\", password = [\"S3CR3T-6\"] }]\n",
         "[principals.x]\nbasic = [{ username = \"a\", passwort = \"S3CR3T-6\" }]\n",
         "[principals.x]\nbasic = [{ username = \"c\", password = \"S3CR3T-6\", password_file = \"/x\" }]\n",

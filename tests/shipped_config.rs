@@ -125,6 +125,7 @@ fn every_option_is_shown() {
         ("principal.unix", fields_of::<access::UnixPeer>()),
         ("principal.tags", fields_of::<access::Tags>()),
         ("principal.quota", fields_of::<access::Quota>()),
+        ("principal.hawk", fields_of::<access::Hawk>()),
         ("lane", fields_of::<lane::Config>()),
         ("expire", fields_of::<lane::Expire>()),
         ("batch", fields_of::<lane::Batch>()),

@@ -1,6 +1,7 @@
 //! The keys of a principal, as a configuration writes them.
 
 use super::hashed::Hashed;
+use super::hawk::Hawk;
 use super::network::Network;
 use super::proof::UnixPeer;
 use super::quota::Quota;
@@ -33,6 +34,8 @@ pub struct Config {
     pub tags: Tags,
     /// How much it may write.
     pub quota: Quota,
+    /// Signed requests.
+    pub hawk: Hawk,
 }
 
 /// A user of HTTP basic authentication.

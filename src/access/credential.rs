@@ -1,5 +1,6 @@
 //! What a request says of its sender: the header `Authorization`, taken apart.
 
+use super::hawk::Signed;
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -17,6 +18,8 @@ pub enum Credential {
         /// What only he knows.
         password: String,
     },
+    /// `Hawk`.
+    Hawk(Signed),
 }
 
 /// Credentials of a scheme that is not known here, or that are not written as their scheme wants.
@@ -37,6 +40,9 @@ impl Credential {
         if is("bearer") || is("token") {
             return Ok(Self::Bearer(rest.to_owned()));
         }
+        if is("hawk") {
+            return Signed::parse(rest, text).map(Self::Hawk);
+        }
         if !is("basic") {
             return Err(Unreadable);
         }
@@ -52,12 +58,13 @@ impl fmt::Debug for Credential {
         f.write_str(match self {
             Self::Bearer(_) => "Bearer ***",
             Self::Basic { .. } => "Basic ***",
+            Self::Hawk(_) => "Hawk ***",
         })
     }
 }
 
 /// Some clients leave the padding out.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct Principal {
     /// What routes, logs and pages call it.
     pub name: Arc<str>,
+    /// Of any sort, as they are written.
+    pub(super) all_scopes: Vec<String>,
     scopes: Scopes,
     shape: Shape,
     quota: Option<Quota>,
@@ -24,7 +26,8 @@ impl Principal {
     pub(super) fn new(name: &str, config: &Config, meter: Arc<Meter>) -> Self {
         let (scopes, shape) = (Scopes::new(&config.scopes), Shape::new(config));
         let quota = Some(config.quota).filter(|quota| *quota != Quota::default());
-        Self { name: name.into(), scopes, shape, quota, meter }
+        let all_scopes = config.scopes.clone();
+        Self { name: name.into(), all_scopes, scopes, shape, quota, meter }
     }
 }
 
@@ -37,19 +40,46 @@ pub enum Gate {
     /// Nobody who is known sends them; none pass.
     Shut,
     /// What the principal may write passes, in the shape that it is given.
-    Of(Arc<Principal>),
+    Of(Arc<Principal>, Grant),
+}
+
+/// What credentials say about scopes.
+#[derive(Clone, Debug, Default)]
+pub enum Grant {
+    /// Nothing.
+    #[default]
+    Own,
+    /// Those of the principal, as far as they are among these.
+    Within(Arc<Scopes>),
+    /// These.
+    Instead(Arc<Scopes>),
 }
 
 impl Gate {
     /// The gate of a principal.
     pub const fn of(principal: Arc<Principal>) -> Self {
-        Self::Of(principal)
+        Self::Of(principal, Grant::Own)
+    }
+
+    /// The same for credentials that are good for no more than these scopes; for all of them where
+    /// the principal itself has none.
+    pub(super) fn within(principal: Arc<Principal>, scopes: Arc<Scopes>) -> Self {
+        let grant = match principal.scopes.are_empty() {
+            true => Grant::Instead(scopes),
+            false => Grant::Within(scopes),
+        };
+        Self::Of(principal, grant)
+    }
+
+    /// The same, limited by whoever has the credentials.
+    pub(super) const fn limited(principal: Arc<Principal>, scopes: Arc<Scopes>) -> Self {
+        Self::Of(principal, Grant::Within(scopes))
     }
 
     /// Whose it is.
     pub const fn principal(&self) -> Option<&Arc<Principal>> {
         match self {
-            Self::Of(principal) => Some(principal),
+            Self::Of(principal, _) => Some(principal),
             Self::Open | Self::Shut => None,
         }
     }
@@ -60,15 +90,20 @@ impl Gate {
     ///
     /// Why it may not.
     pub fn check(&self, point: &Point<'_>) -> Result<(), Denial> {
-        let principal = match self {
+        let (principal, grant) = match self {
             Self::Open => return Ok(()),
             Self::Shut => return Err(Denial::NoPrincipal),
-            Self::Of(principal) => principal,
+            Self::Of(principal, grant) => (principal, grant),
         };
         if !is_fit(point.name) {
             return Err(Denial::Name);
         }
-        if !principal.scopes.allow(point.name) {
+        let allowed = match grant {
+            Grant::Own => principal.scopes.allow(point.name),
+            Grant::Within(scopes) => principal.scopes.allow(point.name) && scopes.allow(point.name),
+            Grant::Instead(scopes) => scopes.allow(point.name),
+        };
+        if !allowed {
             return Err(Denial::Scope);
         }
         match principal.shape.has_reserved(point) {
@@ -182,6 +217,26 @@ mod tests {
         assert_eq!(check(&some, "build/a", &["x", "host"]), Err(Denial::ReservedTag));
         let all = gate(json!({ "scopes": ["*"] }));
         assert_eq!(check(&all, "build/*", &[]), Err(Denial::Name), "it looks like many");
+    }
+
+    #[test]
+    fn credentials_may_be_good_for_less() {
+        let principal = |scopes: &[&str]| {
+            let config = serde_json::from_value(json!({ "scopes": scopes })).unwrap();
+            Arc::new(Principal::new("x", &config, Arc::default()))
+        };
+        let scopes = |scope: &str| Arc::new(Scopes::new([scope]));
+        let some = ["stats:put-points:a*"];
+        let within = Gate::within(principal(&some), scopes("stats:put-points:*b"));
+        assert_eq!(check(&within, "ab", &[]), Err(Denial::Scope), "`*b` is no wildcard");
+        let within = Gate::within(principal(&some), scopes("stats:put-points:*"));
+        assert_eq!(check(&within, "ab", &[]), Ok(()));
+        assert_eq!(check(&within, "b", &[]), Err(Denial::Scope));
+        let instead = Gate::within(principal(&[]), scopes("stats:put-points:b"));
+        assert_eq!(check(&instead, "b", &[]), Ok(()));
+        assert_eq!(check(&instead, "a", &[]), Err(Denial::Scope));
+        let limited = Gate::limited(principal(&[]), scopes("stats:put-points:b"));
+        assert_eq!(check(&limited, "b", &[]), Err(Denial::Scope), "nothing can be limited to more");
     }
 
     #[test]

@@ -57,6 +57,14 @@ impl Scopes {
     }
 }
 
+/// Whether one of the scopes is the one that is asked for, or stands for it.
+pub(super) fn satisfies(scopes: &[String], asked: &str) -> bool {
+    scopes.iter().any(|scope| match scope.strip_suffix('*') {
+        Some(stem) => asked.starts_with(stem),
+        None => scope == asked,
+    })
+}
+
 /// The scope that it takes to write a series.
 pub(super) fn put_points(name: &str) -> String {
     format!("{PUT_POINTS}{name}")
@@ -176,12 +184,8 @@ mod tests {
             scopes in prop::collection::vec("(stats:put-points:)?[ab/]{0,3}[*]?", 0..6),
             name in "[ab/]{0,4}",
         ) {
-            let wanted = put_points(&name);
-            let satisfies = |scope: &String| match scope.strip_suffix('*') {
-                Some(stem) => wanted.starts_with(stem),
-                None => *scope == wanted,
-            };
-            prop_assert_eq!(Scopes::new(&scopes).allow(&name), scopes.iter().any(satisfies));
+            let allowed = satisfies(&scopes, &put_points(&name));
+            prop_assert_eq!(Scopes::new(&scopes).allow(&name), allowed);
         }
     }
 }

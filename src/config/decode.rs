@@ -381,7 +381,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 3] = ["tls", "mtls", "hawk"];
+const LATER: [&str; 2] = ["tls", "mtls"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =

@@ -133,6 +133,14 @@ impl Context {
         warn!(listener, reason, %peer, name, suppressed, "denied");
     }
 
+    /// Now and then logs that nobody can tell who signs requests.
+    pub(super) fn warn_of_auth_service(&self, why: &str) {
+        if let Some(suppressed) = self.log.pass("auth_service_away", REFUSED_EVERY) {
+            let listener = &*self.listener;
+            warn!(listener, why, suppressed, "the auth service cannot be asked");
+        }
+    }
+
     /// Whether a rare warning about `matter` is due again.
     pub(super) fn may_warn(&self, matter: &'static str, every: Duration) -> bool {
         self.log.pass(matter, every).is_some()

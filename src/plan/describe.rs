@@ -76,6 +76,8 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
         list("listeners", &listeners),
         (!config.tokens.is_empty()).then(|| format!("{} bearer tokens", config.tokens.len())),
         list("users", &texts(&mut config.basic.iter().map(|user| user.username.clone()))),
+        list("Hawk keys", &texts(&mut config.hawk.credentials.iter().map(|one| one.id.clone()))),
+        config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
         list("processes of", &texts(&mut config.unix.iter().map(ToString::to_string))),
         list("networks", &texts(&mut config.networks.iter().map(ToString::to_string))),
     ];
@@ -87,6 +89,7 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
         list("tag", &texts(set)),
         list("reserved tags", &tags.reserved),
     ];
+    let nothing = if config.hawk.root_url.is_some() { "what it is vouched for" } else { "nothing" };
     let quota = config.quota;
     let at_most = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
     let much = [
@@ -104,7 +107,7 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
     [
         format!("  {name}\n"),
         line("known by   ", known.into_iter().flatten().collect(), "nothing"),
-        line("may        ", config.scopes.clone(), "nothing"),
+        line("may        ", config.scopes.clone(), nothing),
         line("as         ", shape.into_iter().flatten().collect(), ""),
         line("at most    ", much.into_iter().flatten().collect(), ""),
     ]

@@ -8,7 +8,7 @@ use crate::config::Sections;
 use crate::config::substitute::read_trimmed;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
-use crate::units::Address;
+use crate::units::{Address, Secret};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,6 +18,7 @@ pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
         let Some(config) = section else { continue };
         let key = format!("principals.{name}");
         secrets(&key, config, findings);
+        hawk(&key, config, findings);
         scopes(&key, config, findings);
         shape(&key, config, findings);
         quota(&key, config, findings);
@@ -50,6 +51,31 @@ fn secrets(key: &str, config: &mut Config, findings: &mut Findings) {
     }
 }
 
+fn hawk(key: &str, config: &mut Config, findings: &mut Findings) {
+    for (i, one) in config.hawk.credentials.iter_mut().enumerate() {
+        let key = format!("{key}.hawk.credentials[{i}]");
+        let file = one.key_file.clone();
+        secret(&format!("{key}.key"), &mut one.key, file.as_ref(), Secret::new, findings);
+        if one.key.is_none() && file.is_none() {
+            let hint = "`key_file` names a file that has it";
+            findings.mistakes.push(Mistake::new(&key, "there is no `key`").hint(hint));
+        }
+        let is_id = !one.id.is_empty() && !one.id.contains('"');
+        findings.wrong_unless(is_id, format!("{key}.id"), "it is empty, or has a quote in it");
+    }
+    let Some(url) = &config.hawk.root_url else { return };
+    let is_root = reqwest::Url::parse(url).is_ok_and(|url| {
+        let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+        let is_bare = url.username().is_empty() && url.password().is_none();
+        is_web && is_bare && url.query().is_none() && url.fragment().is_none()
+    });
+    if !is_root {
+        let mistake =
+            Mistake::new(format!("{key}.hawk.root_url"), "it is not the root of a Taskcluster");
+        findings.mistakes.push(mistake.hint("for example \"https://tc.example.com\""));
+    }
+}
+
 /// One a line; blank ones, and what begins with `#`, are none.
 fn tokens(path: &Path) -> Result<Vec<Hashed>, String> {
     let text = read_trimmed(path)?;
@@ -79,7 +105,9 @@ fn scopes(key: &str, config: &Config, findings: &mut Findings) {
             findings.mistakes.push(mistake.hint(trouble.hint));
         }
     }
-    if Scopes::new(&config.scopes).are_empty() {
+    // What Taskcluster vouches for brings its own scopes.
+    let by_service = config.hawk.root_url.is_some() && config.scopes.is_empty();
+    if Scopes::new(&config.scopes).are_empty() && !by_service {
         let message = "no scope is about series, so it may write nothing; one that may write all has \
                        \"stats:put-points:*\"";
         findings.odd(key, message);
@@ -187,6 +215,11 @@ fn differ(sections: &Sections, findings: &mut Findings) {
         let users = config.basic.iter().map(|user| user.username.clone());
         claim.each("basic", users, &mut taken.users, |it| format!("user `{it}`"));
         claim.each("unix", config.unix.iter().copied(), &mut taken.unix, |it| it.to_string());
+        let ids = config.hawk.credentials.iter().map(|one| one.id.clone());
+        claim.each("hawk.credentials", ids, &mut taken.ids, |it| format!("the key `{it}`"));
+        if config.hawk.root_url.is_some() {
+            claim.service(&mut taken.service);
+        }
         let networks = config.networks.iter().copied();
         claim.each("networks", networks, &mut taken.networks, |it| format!("network {it}"));
     }
@@ -198,6 +231,8 @@ struct Taken {
     listeners: BTreeMap<String, String>,
     tokens: BTreeMap<Hashed, String>,
     users: BTreeMap<String, String>,
+    ids: BTreeMap<String, String>,
+    service: Option<String>,
     unix: BTreeMap<crate::access::UnixPeer, String>,
     networks: BTreeMap<crate::access::Network, String>,
 }
@@ -210,6 +245,16 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
+    fn service(&mut self, taken: &mut Option<String>) {
+        if let Some(other) = taken {
+            let message = format!("principal `{other}` has one already");
+            let hint = "a signature does not say which of them to ask";
+            let key = format!("{}.hawk.root_url", self.key);
+            self.findings.mistakes.push(Mistake::new(key, message).hint(hint));
+        }
+        taken.get_or_insert_with(|| self.name.to_owned());
+    }
+
     fn each<T: Ord>(
         &mut self,
         list: &str,
@@ -276,6 +321,8 @@ mod tests {
         )
     }
 
+    const HAWK: &str = "hawk.credentials = [{ id = 'k', key = 'S3CR3T' }]\n\
+                        hawk.root_url = 'https://tc.example.com'\n";
     const ALL: &str = "scopes = ['stats:put-points:*']\n";
 
     #[test]
@@ -284,10 +331,10 @@ mod tests {
             &with(&format!(
                 "[principals.a]\n{ALL}listeners = ['statsd']\ntokens = ['S3CR3T']\n\
                  basic = [{{ username = 'u', password = 'x' }}]\nunix = [{{ uid = 1 }}]\n\
-                 networks = ['10.0.0.0/8']\n\
+                 networks = ['10.0.0.0/8']\n{HAWK}\
                  [principals.b]\n{ALL}listeners = ['statsd']\ntokens = ['other', 'S3CR3T']\n\
                  basic = [{{ username = 'u', password = 'y' }}]\nunix = [{{ uid = 1 }}]\n\
-                 networks = ['10.0.0.0/8']\n"
+                 networks = ['10.0.0.0/8']\n{HAWK}"
             )),
             &[
                 "principals.b.listeners[0]: listener `statsd` belongs to principal `a` already",
@@ -295,6 +342,8 @@ mod tests {
                 "principals.b.basic[0]: user `u` belongs to principal `a` already",
                 "principals.b.unix[0]: uid 1 belongs to principal `a` already",
                 "principals.b.networks[0]: network 10.0.0.0/8 belongs to principal `a` already",
+                "principals.b.hawk.credentials[0]: the key `k` belongs to principal `a` already",
+                "principals.b.hawk.root_url: principal `a` has one already",
             ],
         );
         refused(
@@ -350,6 +399,9 @@ mod tests {
                 &["quota.series: it must", "quota.body: it must"],
             ),
             ("quota = { point = 1 }", &["unknown key `point`"]),
+            ("hawk.credentials = [{ id = 'a' }]", &["hawk.credentials[0]: there is no `key`"]),
+            ("hawk.root_url = 'tc.example.com'", &["hawk.root_url: it is not the root"]),
+            ("hawk.root_url = 'https://u:S3CR3T@h'", &["hawk.root_url: it is not the root"]),
             ("scope = ['*']", &["unknown key `scope` (did you mean `scopes`?)"]),
             ("mtls = ['CN']", &["`mtls` is not available in this version"]),
         ] {

@@ -122,6 +122,10 @@ impl<'t> Crossing<'t> {
     /// Its sender may not write it; that is counted.
     pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         let gate = self.gate;
+        if matches!(gate, Gate::Open) {
+            self.route(point, line);
+            return Ok(());
+        }
         gate.check(point).and_then(|()| self.pay(point)).inspect_err(|why| self.deny(*why))?;
         let Some(shape) = gate.shape() else {
             self.route(point, line);

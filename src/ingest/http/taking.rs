@@ -7,9 +7,10 @@
 
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
+use super::body;
+use super::credentials::Sender;
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
-use super::{body, credentials};
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
@@ -26,17 +27,18 @@ pub(super) async fn take(
     words: Words,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Taken, Refusal> {
-    let gate = credentials::gate(&request, web)?;
+    let sender = Sender::of(&request, web)?;
+    let admitted = sender.admitted(web).await?;
     let ack = Ack::asked(request.uri(), web)?;
-    let keyed = Keyed::of(&request, &gate, ack.deadline())?;
+    let keyed = Keyed::of(&request, &admitted.gate, ack.deadline())?;
     let mut intake = web.intake();
-    let quota = gate.body_max();
-    intake.router.pass_by(gate);
+    intake.router.pass_by(admitted.gate.clone());
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
     }
-    let body = body::read(request, quota, web).await?;
+    let body = body::read(request, admitted.gate.body_max(), web).await?;
+    admitted.check(&body)?;
     let mut claim = match keyed {
         None => None,
         Some(keyed) => match keyed.claim(&body, web).await? {
