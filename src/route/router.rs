@@ -86,7 +86,8 @@ pub enum Turned {
 impl Router {
     /// A router for points from `origin`.
     pub fn new(tables: Tables, origin: Origin, book: Arc<ListenerBook>, clock: Clock) -> Self {
-        let (proof, gate) = (Proof::default(), Gate::Open);
+        // Shut until a table was asked.
+        let (proof, gate) = (Proof::default(), Gate::Shut);
         Self { tables, origin, book, clock, worker: 0, proof, gate, since: Since::Never }
     }
 
