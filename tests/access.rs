@@ -254,7 +254,7 @@ async fn nobody_writes_where_nobody_is_known() {
 /// Quotas are those of the principal, whichever listener its points come by.
 #[tokio::test]
 async fn more_than_the_quota_is_denied() {
-    let quota = "quota = { points_per_second = 1, burst = 10, series = 5, body = \"1KiB\" }\n";
+    let quota = "quota = { points_per_second = 1, burst = 1000, series = 5, body = \"64KiB\" }\n";
     let mut case = Case::start(&[EDGE, quota].concat()).await;
     let rows = |count: usize| {
         let rows = (0..count).map(|n| json!({ "name": format!("build/{}", n % 2), "value": n }));
@@ -262,30 +262,34 @@ async fn more_than_the_quota_is_denied() {
     };
     let post =
         async |case: &Case, body: &str| send(&case.gateway, "api", "/v1/points", &[], body).await;
-    let reply = post(&case, &rows(11)).await;
+    let reply = post(&case, &rows(1001)).await;
     assert_eq!(reply.status, 413, "{reply:?}");
     assert!(reply.body.contains("more than quota.burst allows at once"), "{reply:?}");
-    assert_eq!(post(&case, &rows(8)).await.status, 204);
-    let reply = post(&case, &rows(9)).await;
+    assert_eq!(post(&case, &rows(900)).await.status, 204);
+    let reply = post(&case, &rows(900)).await;
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (429, &429.into()));
     let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=9).contains(&seconds), "{reply:?}");
-    // What is left is two points or three, for datagrams and puts as well.
-    case.datagrams(["build/0:1|c"; 6]).await;
-    let answer = case.exchange("tsdb", "put build/0 1700000000 1 a=b\n".repeat(6)).await;
+    assert!((600..=800).contains(&seconds), "{reply:?}");
+    // What is left is a hundred points, and one more each second, for datagrams and puts as well.
+    case.datagrams(["build/0:1|c"; 200]).await;
+    let answer = case.exchange("tsdb", "put build/0 1700000000 1 a=b\n".repeat(200)).await;
     assert!(answer.contains("put: illegal argument: the quota of points a second is used up\n"));
-    let large = format!("[{}]", " ".repeat(1 << 10));
+    let large = format!("[{}]", " ".repeat(64 << 10));
     assert_eq!(post(&case, &large).await.status, 413);
     // A reload forgives nothing.
     case.gateway.reload(&Case::config(&[EDGE, quota].concat())).await.expect_success();
-    assert_eq!(post(&case, &rows(9)).await.status, 429);
+    assert_eq!(post(&case, &rows(900)).await.status, 429);
     let ledger = case
-        .books("api", 11 + 8 + 9 + 9, json!({ "quota_body": 1, "quota_points_per_second": 3 }))
+        .books(
+            "api",
+            1001 + 900 + 900 + 900,
+            json!({ "quota_body": 1, "quota_points_per_second": 3 }),
+        )
         .await;
-    assert_eq!(ledger["listeners"]["api"]["denials"], json!({ "quota_points_per_second": 29 }));
+    assert_eq!(ledger["listeners"]["api"]["denials"], json!({ "quota_points_per_second": 2801 }));
     let passed = |listener: &str| ledger["listeners"][listener]["routed"].as_u64().unwrap();
     let all = passed("api") + passed("statsd") + passed("tsdb");
-    assert!((10..=20).contains(&all), "{ledger}");
+    assert!((1000..=1200).contains(&all), "{ledger}");
 }
 
 #[tokio::test]
