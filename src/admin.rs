@@ -36,6 +36,7 @@ use crate::books::Books;
 use crate::clock::Clock;
 use crate::lane::DeadLetters;
 use crate::telemetry::{self, Telemetry};
+use crate::tls::ServerSettings;
 use answer::{Json, Refusal};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -57,11 +58,21 @@ use std::sync::Arc;
 pub struct Config {
     /// `host:port`.
     pub bind: String,
+    /// It speaks TLS.
+    pub tls: Option<ServerSettings>,
+}
+
+impl Config {
+    /// Where a browser or a command finds it.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.bind)
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { bind: "127.0.0.1:9102".to_owned() }
+        Self { bind: "127.0.0.1:9102".to_owned(), tls: None }
     }
 }
 

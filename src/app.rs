@@ -22,6 +22,7 @@ use crate::net::HandedIn;
 use crate::notify::Notify;
 use crate::plan::Plan;
 use crate::route::{Table, Tables};
+use crate::tls::Keeper;
 use admin::{Admin, Shown};
 use arc_swap::ArcSwap;
 use data_dir::DataDir;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 /// Where a plan comes from, again at each reload.
@@ -67,6 +69,9 @@ pub struct App {
     data_dir: Arc<DataDir>,
     /// Of requests that may be repeated; listeners come and go, these stay.
     keys: Arc<Keys>,
+    /// Of listeners and backends that have a `tls` block.
+    certificates: Keeper,
+    _renewing: AbortOnDropHandle<()>,
     /// What the admin listener shows of the plan in force.
     shown: Arc<ArcSwap<Shown>>,
     notify: Notify,
@@ -99,6 +104,7 @@ impl App {
         let shown = Arc::new(ArcSwap::from_pointee(Shown::default()));
         let data_dir = Arc::new(DataDir::new(plan.data_dir.clone()));
         let tables = Tables::default();
+        let certificates = Keeper::default();
         let mut app = Self {
             admin: Admin::new(admin::state(
                 &books,
@@ -118,6 +124,8 @@ impl App {
             listeners: Listeners::with(given.sockets),
             meters: Meters::default(),
             keys: keys(&data_dir, &plan, clock),
+            _renewing: certificates.watch(),
+            certificates,
             data_dir,
             shown,
             notify: given.notify,
@@ -173,6 +181,10 @@ impl App {
             Ok(plan) => self.apply(plan).await,
             Err(report) => Err(report),
         };
+        if outcome.is_ok() {
+            // Of those whose section is unchanged.
+            self.certificates.renew_aside().await;
+        }
         match &outcome {
             Ok(summary) => {
                 self.books.reloads.add(1);
@@ -204,6 +216,7 @@ impl App {
             books: &self.books,
             letters: &self.letters,
             data_dir: &plan.data_dir,
+            certificates: &self.certificates,
             locked,
             clock: self.clock,
         };
@@ -211,7 +224,7 @@ impl App {
         let lanes = self.lanes.prepare(&plan.backends, &self.plan.backends, &table, &world)?;
         drop(table);
         // Last of what may fail, since a socket that is bound is seen from outside.
-        let sockets = self.listeners.prepare(&plan)?;
+        let sockets = self.listeners.prepare(&plan, &self.plan)?;
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
@@ -230,12 +243,12 @@ impl App {
     }
 
     async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
-        let Self { books, tables, keys, clock, listeners, .. } = self;
-        let world = listeners::World { books, tables, keys, clock: *clock };
+        let Self { certificates, books, tables, keys, clock, listeners, .. } = self;
+        let world = listeners::World { certificates, books, tables, keys, clock: *clock };
         let deadline = Instant::now() + HANDOVER;
         let admin = listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
         if plan.admin != self.plan.admin {
-            self.admin.listen(admin);
+            self.admin.listen(admin, &self.books);
         }
     }
 

@@ -13,6 +13,7 @@ pub mod store;
 
 use crate::books::BackendBook;
 use crate::clock::Clock;
+use crate::tls::{self, Keeper, Owner};
 use crate::waybill::Waybill;
 use bytes::Bytes;
 use protocols::{Encode, UnixNanos, jsonl};
@@ -162,7 +163,10 @@ impl Config {
     pub fn shippers(&self, count: u32, world: &World<'_>) -> Result<Vec<Box<dyn Ship>>, String> {
         let book = || Arc::clone(world.book);
         match self {
-            Self::Statsd(config) => several(count, || statsd::Shipper::new(config, book())),
+            Self::Statsd(config) => {
+                let tls = config.tls.as_ref().map(|tls| world.client(tls)).transpose()?;
+                several(count, || statsd::Shipper::new(config, book(), tls.clone()))
+            }
             Self::Influxdb(config) => {
                 let shipper = influxdb::Shipper::new(config, world)?;
                 several(count, || Ok(shipper.clone()))
@@ -210,4 +214,16 @@ pub struct World<'a> {
     pub clock: Clock,
     /// The backend's book.
     pub book: &'a Arc<BackendBook>,
+    /// What looks after certificates.
+    pub certificates: &'a Keeper,
+}
+
+impl World<'_> {
+    /// What a `tls` block means, and goes on meaning when its files change.
+    fn client(&self, settings: &tls::ClientSettings) -> Result<tls::Client, String> {
+        let (client, _) = tls::Client::load(settings).map_err(|problem| problem.to_string())?;
+        let owner = Owner::Backend(self.name.into(), Arc::clone(self.book));
+        self.certificates.look_after(owner, &client.renewable());
+        Ok(client)
+    }
 }

@@ -119,6 +119,8 @@ pub struct ListenerBook {
     pub connections: Gauge,
     /// Keys of requests that are remembered.
     pub keys: Gauge,
+    /// When the certificate that it shows ends, in seconds since 1970; 0 without one.
+    pub certificate_expires: Gauge,
 }
 
 /// What became of the points handed to one backend.
@@ -164,6 +166,8 @@ pub struct BackendBook {
     pub oldest: Gauge,
     /// Series held by the windows.
     pub series: Gauge,
+    /// When the certificate that it shows ends, in seconds since 1970; 0 without one.
+    pub certificate_expires: Gauge,
     /// Why the last attempt at the backend has to be repeated, in its own words.
     illness: Mutex<Option<String>>,
     endpoints: Mutex<BTreeMap<String, Weak<EndpointBook>>>,

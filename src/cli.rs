@@ -122,9 +122,13 @@ pub struct SendArgs {
     /// How to say it
     #[arg(value_enum, value_name = "PROTOCOL")]
     pub protocol: send::Protocol,
-    /// Where to, as host:port; by default the protocol's port on this host
+    /// Where to, as host:port, or for http https://host:port; by default the protocol's port on
+    /// this host
     #[arg(long, value_name = "ADDR")]
     pub to: Option<String>,
+    /// For https: the roots to trust, in PEM; by default the system's
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// The series' name
     #[arg(long, default_value = "pointsman.test")]
     pub name: String,
@@ -242,7 +246,11 @@ fn dead_letters(inputs: &Inputs, args: command::Arguments) -> ExitCode {
         Err(report) => return bad_configuration(&report),
     };
     let options = command::Options {
-        admin: args.admin.unwrap_or(plan.admin.bind),
+        admin: args.admin.unwrap_or_else(|| match plan.admin.tls {
+            Some(_) => plan.admin.url(),
+            None => plan.admin.bind,
+        }),
+        ca: args.ca,
         data_dir: plan.data_dir,
         format: args.format,
         task: args.task.into(),
@@ -257,6 +265,7 @@ fn send(args: SendArgs) -> ExitCode {
     let message = send::Message {
         protocol: args.protocol,
         to: args.to,
+        ca: args.ca,
         name: args.name,
         value: args.value,
         tags: args.tags,

@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use crate::net::{Acceptor, Bound, Socket};
 use crate::origin::Protocol;
 use crate::route::Router;
+use crate::tls::Server;
 use busy::Busy;
 use intake::Context;
 use std::io;
@@ -54,6 +55,21 @@ pub struct Listener {
     tasks: TaskTracker,
 }
 
+/// Where clients come in, and what they are shown where they have to speak TLS.
+#[derive(Debug)]
+pub struct Doors {
+    /// The sockets.
+    pub sockets: Vec<Bound>,
+    /// For those that take connections from the network.
+    pub tls: Option<Server>,
+}
+
+impl From<Vec<Bound>> for Doors {
+    fn from(sockets: Vec<Bound>) -> Self {
+        Self { sockets, tls: None }
+    }
+}
+
 /// Starts a listener on its sockets.
 ///
 /// # Errors
@@ -62,14 +78,16 @@ pub struct Listener {
 pub fn spawn(
     name: &str,
     config: &Config,
-    sockets: Vec<Bound>,
+    doors: impl Into<Doors>,
     router: Router,
     book: Arc<ListenerBook>,
     clock: Clock,
     keys: &Arc<Keys>,
 ) -> io::Result<Listener> {
+    let Doors { sockets, tls } = doors.into();
     let listener = Listener::default();
-    let context = Context::new(name, config, router, book, clock, keys, &listener);
+    let mut context = Context::new(name, config, router, book, clock, keys, &listener);
+    context.tls = tls;
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
         start(&context.for_worker(worker), bound)?;

@@ -47,6 +47,7 @@ pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod tls;
 pub mod units;
 pub mod waybill;
 pub mod when;

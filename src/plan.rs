@@ -18,6 +18,7 @@ use crate::access::{Access, Meters};
 use crate::config::{self, Inputs, Loaded, Report, Sections, is_name};
 use crate::mistake::Mistake;
 use crate::route::{self, Rules};
+use crate::tls::Problem;
 use crate::{access, admin, ingest};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,7 +57,7 @@ impl Plan {
     #[must_use]
     pub fn emptied(self) -> Self {
         Self {
-            admin: admin::Config { bind: String::new() },
+            admin: admin::Config { bind: String::new(), tls: None },
             listeners: BTreeMap::new(),
             principals: BTreeMap::new(),
             backends: BTreeMap::new(),
@@ -124,6 +125,19 @@ impl Findings {
 
     fn odd(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.warnings.push(Mistake::new(key, message));
+    }
+
+    /// What is wrong, or only odd, with the files of a `tls` block.
+    fn files(&mut self, section: &str, found: Result<Vec<Problem>, Problem>) {
+        let key_of = |problem: &Problem| format!("{section}.tls.{}", problem.key);
+        match found {
+            Ok(oddities) => {
+                for problem in oddities {
+                    self.odd(key_of(&problem), problem.message);
+                }
+            }
+            Err(problem) => self.wrong(key_of(&problem), problem.message),
+        }
     }
 
     fn names<'a>(&mut self, section: &str, names: impl Iterator<Item = &'a String>) {

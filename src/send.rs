@@ -8,6 +8,7 @@
 //! command, if there was one: to be timed changes nothing for it.
 
 use crate::clock::Clock;
+use crate::tls::{self, Client};
 use clap::ValueEnum;
 use protocols::statsd::TagDialect;
 use protocols::{Batch, Encode, Measure, Number, UnixNanos, opentsdb, statsd};
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,8 @@ pub struct Message {
     pub protocol: Protocol,
     /// `host:port`; by default the protocol's port on this host.
     pub to: Option<String>,
+    /// The roots to trust over https, if not the system's.
+    pub ca: Option<PathBuf>,
     /// The series' name.
     pub name: String,
     /// The value, unless a command is timed.
@@ -74,7 +78,7 @@ pub fn send(message: &Message) -> Result<Sent, String> {
     };
     let to = message.to.clone().unwrap_or_else(|| message.protocol.usual().to_owned());
     let wire = message.wire(millis, Clock::System)?;
-    deliver(message.protocol, &to, &wire).map_err(|error| format!("to {to}: {error}"))?;
+    deliver(message, &to, &wire).map_err(|error| format!("to {to}: {error}"))?;
     Ok(Sent { status, to, wire: String::from_utf8_lossy(&wire).into_owned() })
 }
 
@@ -150,10 +154,10 @@ impl Protocol {
     }
 }
 
-fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
+fn deliver(message: &Message, to: &str, wire: &[u8]) -> io::Result<()> {
     // Addresses are shown with their scheme, and copied with it.
     let place = to.split_once("://").map_or(to, |(_, place)| place);
-    match protocol {
+    match message.protocol {
         Protocol::Statsd => {
             let peer = place.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
             let any: IpAddr = match peer {
@@ -168,7 +172,7 @@ fn deliver(protocol: Protocol, to: &str, wire: &[u8]) -> io::Result<()> {
             stream.shutdown(std::net::Shutdown::Write)?;
             refusal(&mut stream)
         }
-        Protocol::Http => post(to, wire.to_vec()),
+        Protocol::Http => post(to, message.ca.as_deref(), wire.to_vec()),
     }
 }
 
@@ -181,7 +185,7 @@ fn refusal(stream: &mut TcpStream) -> io::Result<()> {
     if reply.is_empty() { Ok(()) } else { Err(io::Error::other(reply.trim().to_owned())) }
 }
 
-fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
+fn post(to: &str, ca: Option<&Path>, body: Vec<u8>) -> io::Result<()> {
     let url = match to.split_once("://") {
         Some(("http" | "https", _)) => to.to_owned(),
         Some((_, place)) => format!("http://{place}"),
@@ -190,8 +194,12 @@ fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client =
-            reqwest::Client::builder().timeout(PATIENCE).build().map_err(io::Error::other)?;
+        let mut builder = reqwest::Client::builder().timeout(PATIENCE);
+        if url.starts_with("https:") {
+            let tls = Client::trusting(ca).map_err(|problem| io::Error::other(problem.message))?;
+            builder = builder.tls_backend_preconfigured(tls.config(&["http/1.1"]));
+        }
+        let client = builder.build().map_err(io::Error::other)?;
         let request = client.post(format!("{}/v1/points", url.trim_end_matches('/')));
         let request = request.header("content-type", "application/json").body(body);
         let response = request.send().await.map_err(|error| root(&error))?;
@@ -205,7 +213,10 @@ fn post(to: &str, body: Vec<u8>) -> io::Result<()> {
 }
 
 /// The innermost cause, which is the one that says something: "Connection refused".
-fn root(error: &dyn std::error::Error) -> io::Error {
+fn root(error: &(dyn std::error::Error + 'static)) -> io::Error {
+    if let Some(words) = tls::client::explain(error) {
+        return io::Error::other(words);
+    }
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -224,6 +235,7 @@ mod tests {
         let message = Message {
             protocol,
             to: None,
+            ca: None,
             name: "a.b".into(),
             value: 1.5,
             tags: vec![("os".into(), "linux".into())],

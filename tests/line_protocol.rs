@@ -103,7 +103,13 @@ async fn lp_nan_field_is_left_out_and_counted() {
     let settings = Settings::new("influx", kind.kind(), &lane::Config::default());
     let state = State::new(Arc::default(), settings.shards);
     let (clock, book) = (Clock::System, Arc::default());
-    let world = World { name: "influx", data_dir: std::path::Path::new("."), clock, book: &book };
+    let world = World {
+        name: "influx",
+        data_dir: std::path::Path::new("."),
+        clock,
+        book: &book,
+        certificates: &Default::default(),
+    };
     let ship = kind.shippers(1, &world).unwrap().remove(0);
     let (lane, mut running) = lane::spawn(settings, state, kind.encoder(), ship, clock);
     let book = Arc::clone(lane.book());

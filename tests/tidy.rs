@@ -26,29 +26,30 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("when", "clock units"),
     ("access", "units"),
     ("waybill", "origin"),
+    ("tls", "books"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
-    ("backend", "books clock store units waybill"),
+    ("backend", "books clock store tls units waybill"),
     ("lane", "backend books clock database log_limit units waybill"),
     ("route", "access books clock lane mistake origin pattern waybill"),
-    ("net", "units"),
-    ("ingest", "access books clock database log_limit net origin route units"),
+    ("net", "tls units"),
+    ("ingest", "access books clock database log_limit net origin route tls units"),
     // What is shown.
     ("telemetry", "books clock"),
-    ("dead_letters", "clock lane route when"),
-    ("admin", "books clock dead_letters lane store telemetry when"),
+    ("dead_letters", "clock lane route tls when"),
+    ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),
     // What is configured.
     ("config", "access admin backend ingest lane mistake route units"),
-    ("plan", "access admin backend config ingest lane mistake origin route units"),
+    ("plan", "access admin backend config ingest lane mistake origin route tls units"),
     // What ties it together.
     ("explain", "access config ingest lane origin plan route when"),
     (
         "app",
-        "access admin backend books clock config dead_letters explain ingest lane net notify origin plan route telemetry units",
+        "access admin backend books clock config dead_letters explain ingest lane log_limit net notify origin plan route telemetry tls units",
     ),
     ("run", "app clock config log net notify plan"),
-    ("send", "clock"),
+    ("send", "clock tls"),
     ("cli", "clock config dead_letters explain log plan query run send"),
 ];
 

@@ -1,17 +1,20 @@
 //! The admin listener's tasks, and what the gateway lends to it.
 
 use super::Wish;
+use super::listeners::{ADMIN, ForAdmin};
 use crate::admin::dead_letters::Replay;
 use crate::admin::{self, Reloading, RouteView, State};
-use crate::books::Books;
+use crate::books::{Books, ListenerBook};
 use crate::clock::Clock;
 use crate::dead_letters;
 use crate::explain;
 use crate::lane::DeadLetters;
-use crate::net::{Acceptor, Bound, RETRY_AFTER, http};
+use crate::log_limit::LogLimit;
+use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream, http};
 use crate::plan::{self, Plan};
 use crate::route::{self, Tables};
 use crate::telemetry::Telemetry;
+use crate::tls::Server;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// Serves admin requests on whatever sockets it was last given.
 pub(super) struct Admin {
@@ -47,16 +50,20 @@ impl Admin {
     }
 
     /// Listens on these sockets and no longer on those before.
-    pub(super) fn listen(&mut self, sockets: Vec<Bound>) {
+    pub(super) fn listen(&mut self, given: ForAdmin, books: &Books) {
         self.stop.cancel();
         self.stop = CancellationToken::new();
+        let ForAdmin { sockets, tls } = given;
+        let lock = tls.map(|server| {
+            Arc::new(Lock { server, book: books.listener(ADMIN), log: LogLimit::default() })
+        });
         for bound in sockets {
-            info!(listener = super::listeners::ADMIN, address = bound.address, "listening");
+            info!(listener = ADMIN, address = bound.address, "listening");
             self.address = bound.address.trim_start_matches("tcp://").to_owned();
             match Acceptor::new(bound.socket) {
                 Ok(Some(acceptor)) => {
                     let app = admin::router(self.state.clone());
-                    tokio::spawn(serve(acceptor, app, self.stop.clone()));
+                    tokio::spawn(serve(acceptor, app, lock.clone(), self.stop.clone()));
                 }
                 Ok(None) => {}
                 Err(error) => error!(%error, "the admin listener cannot run"),
@@ -74,7 +81,12 @@ impl Admin {
     }
 }
 
-async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
+async fn serve(
+    acceptor: Acceptor,
+    app: axum::Router,
+    lock: Option<Arc<Lock>>,
+    stop: CancellationToken,
+) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
@@ -86,11 +98,44 @@ async fn serve(acceptor: Acceptor, app: axum::Router, stop: CancellationToken) {
             tokio::time::sleep(RETRY_AFTER).await;
             continue;
         };
-        let (app, stop) = (app.clone(), stop.clone());
+        let (app, lock, stop) = (app.clone(), lock.clone(), stop.clone());
         tokio::spawn(async move {
-            http::serve(stream, peer, app, TIMEOUTS, stop).await;
+            let stream = match lock {
+                Some(lock) => lock.open(stream, peer).await,
+                None => Some(stream),
+            };
+            if let Some(stream) = stream {
+                http::serve(stream, peer, app, TIMEOUTS, stop).await;
+            }
             drop(permit);
         });
+    }
+}
+
+/// What a connection has to go through where there is TLS. Only then has the admin listener a book.
+struct Lock {
+    server: Server,
+    book: Arc<ListenerBook>,
+    log: LogLimit,
+}
+
+impl Lock {
+    async fn open(&self, stream: Stream, peer: Peer) -> Option<Stream> {
+        match stream.secure(&self.server, TIMEOUTS.header).await {
+            Ok(stream) => Some(stream),
+            Err(why) if !why.counts() => {
+                self.book.noticed.add("closed_unused", 1);
+                None
+            }
+            Err(why) => {
+                self.book.rejected.add("tls_handshake", 1);
+                if let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) {
+                    let reason = "tls_handshake";
+                    warn!(listener = ADMIN, reason, %peer, %why, suppressed, "refused");
+                }
+                None
+            }
+        }
     }
 }
 
@@ -165,6 +210,9 @@ fn views(plan: &Plan) -> Vec<RouteView> {
 
 /// People and scrapers; more would be a mistake somewhere.
 const CONNECTIONS: usize = 256;
+
+/// How often a line about one kind of failed handshake is written.
+const REFUSED_EVERY: Duration = Duration::from_secs(10);
 
 const TIMEOUTS: http::Timeouts = http::Timeouts {
     idle: Duration::from_secs(60),

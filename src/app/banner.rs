@@ -28,7 +28,9 @@ pub fn banner(
         let bound = addresses.get(name).map(Vec::as_slice).unwrap_or_default();
         let protocol = listener.protocol.name();
         let _ = writeln!(text, "  {name:<8} {protocol:<9} {}", bound.join("  "));
-        for line in bound.iter().filter_map(|address| example(listener.protocol, address)).take(1) {
+        let example =
+            |address: &String| example(listener.protocol, address, listener.tls.is_some());
+        for line in bound.iter().filter_map(example).take(1) {
             let _ = writeln!(text, "           {line}");
         }
     }
@@ -38,7 +40,8 @@ pub fn banner(
         .map(|(name, backend)| format!("{name} ({})", backend.kind.kind()))
         .collect();
     let _ = writeln!(text, "\n  backends {}", backends.join(", "));
-    let _ = writeln!(text, "  page     http://{admin}/");
+    let scheme = if plan.admin.tls.is_some() { "https" } else { "http" };
+    let _ = writeln!(text, "  page     {scheme}://{admin}/");
     let program = quoted(started.program);
     if plan.backends.values().any(|backend| matches!(backend.kind, backend::Config::Store(_))) {
         let directory = match plan.data_dir.as_path() {
@@ -58,7 +61,7 @@ pub fn banner(
             let files: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
             writeln!(
                 text,
-                "  config   {}\n  reload   curl -X POST http://{admin}/-/reload",
+                "  config   {}\n  reload   curl -X POST {scheme}://{admin}/-/reload",
                 files.join(", ")
             )
         }
@@ -77,7 +80,8 @@ fn quoted(word: &str) -> String {
 }
 
 /// A line to paste into a shell.
-fn example(protocol: Protocol, address: &str) -> Option<String> {
+fn example(protocol: Protocol, address: &str, is_secure: bool) -> Option<String> {
+    let scheme = if is_secure { "https" } else { "http" };
     let (transport, place) = address.split_once("://")?;
     let (host, port) = place.rsplit_once(':')?;
     // What listens on all addresses is reached here.
@@ -89,19 +93,19 @@ fn example(protocol: Protocol, address: &str) -> Option<String> {
         (Protocol::Statsd, "udp") => {
             Some(format!("echo \"demo.clicks:1|c\" | nc -u -w1 {host} {port}"))
         }
-        (Protocol::Opentsdb, "tcp") => {
+        (Protocol::Opentsdb, "tcp") if !is_secure => {
             Some(format!("echo \"put demo.load $(date +%s) 0.7 host=a\" | nc -w1 {host} {port}"))
         }
         (Protocol::Http, "tcp") => {
             let host = bracketed(host);
             Some(format!(
                 "curl -d '{{\"name\":\"demo/build\",\"tags\":{{\"os\":\"linux\"}},\"compile\":12.5}}' \
-                 http://{host}:{port}/v1/points"
+                 {scheme}://{host}:{port}/v1/points"
             ))
         }
         (Protocol::Influxdb, "tcp") => {
             let host = bracketed(host);
-            Some(format!("curl -d 'demo,host=a value=1' http://{host}:{port}/write"))
+            Some(format!("curl -d 'demo,host=a value=1' {scheme}://{host}:{port}/write"))
         }
         _ => None,
     }

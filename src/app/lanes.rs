@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::config::Backend;
 use crate::lane::{self, DeadLetters, Lane, Running, Settings, State};
 use crate::route::Table;
+use crate::tls::Keeper;
 use protocols::Encode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -63,7 +64,8 @@ impl Lanes {
         let settings = Settings::new(name, backend.kind.kind(), &backend.lane);
         let book = world.books.backend(name);
         let (data_dir, clock) = (world.data_dir, world.clock);
-        let around = backend::World { name, data_dir, clock, book: &book };
+        let around =
+            backend::World { name, data_dir, clock, book: &book, certificates: world.certificates };
         let ships = backend.kind.shippers(settings.concurrency, &around)?;
         let state = match self.states.get(name) {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
@@ -146,6 +148,7 @@ pub(super) struct World<'a> {
     pub(super) books: &'a Books,
     pub(super) letters: &'a DeadLetters,
     pub(super) data_dir: &'a Path,
+    pub(super) certificates: &'a Keeper,
     /// Whether the data directory is ours, so that windows can be remembered there.
     pub(super) locked: bool,
     pub(super) clock: Clock,

@@ -1,12 +1,13 @@
 //! The listeners that run, and the sockets that outlive them.
 
-use crate::books::Books;
+use crate::books::{Books, ListenerBook};
 use crate::clock::Clock;
-use crate::ingest::{self, Keys, Listener};
+use crate::ingest::{self, Doors, Keys, Listener};
 use crate::net::{Bound, HandedIn, Sockets, Wanted};
 use crate::origin::Origin;
 use crate::plan::Plan;
 use crate::route::{Router, Tables};
+use crate::tls::{Keeper, Owner, Server, ServerSettings};
 use crate::units::Address;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +25,17 @@ pub(super) struct Listeners {
     addresses: BTreeMap<String, Vec<String>>,
 }
 
-/// Sockets for all that the plan wants, not yet in use.
-pub(super) struct Prepared(BTreeMap<String, Vec<Bound>>);
+/// Sockets for all that the plan wants, and certificates for all that is new, not yet in use.
+pub(super) struct Prepared {
+    sockets: BTreeMap<String, Vec<Bound>>,
+    tls: BTreeMap<String, Server>,
+}
+
+/// What the admin listener is given.
+pub(super) struct ForAdmin {
+    pub(super) sockets: Vec<Bound>,
+    pub(super) tls: Option<Server>,
+}
 
 impl Listeners {
     /// None yet, and sockets for them that were handed in.
@@ -33,15 +43,16 @@ impl Listeners {
         Self { sockets: Sockets::with(sockets), ..Self::default() }
     }
 
-    /// Binds what is not bound yet. When one address cannot be had, nothing has changed.
-    pub(super) fn prepare(&mut self, plan: &Plan) -> Result<Prepared, String> {
-        let wanted = wanted(plan)?;
+    /// Reads certificates and binds what is not bound yet. When one address cannot be had, nothing
+    /// has changed.
+    pub(super) fn prepare(&mut self, plan: &Plan, before: &Plan) -> Result<Prepared, String> {
+        let (wanted, tls) = (wanted(plan)?, certificates(plan, before)?);
         let bound = self.sockets.bind_all(&wanted).map_err(|error| error.to_string())?;
-        let mut by_listener: BTreeMap<String, Vec<Bound>> = BTreeMap::new();
+        let mut sockets: BTreeMap<String, Vec<Bound>> = BTreeMap::new();
         for socket in bound {
-            by_listener.entry(socket.listener.to_string()).or_default().push(socket);
+            sockets.entry(socket.listener.to_string()).or_default().push(socket);
         }
-        Ok(Prepared(by_listener))
+        Ok(Prepared { sockets, tls })
     }
 
     /// Starts what is new or changed, then stops what it replaces: both read the same socket
@@ -53,8 +64,8 @@ impl Listeners {
         before: &Plan,
         world: &World<'_>,
         deadline: Instant,
-    ) -> Vec<Bound> {
-        let Prepared(mut sockets) = prepared;
+    ) -> ForAdmin {
+        let Prepared { mut sockets, mut tls } = prepared;
         let mut old = std::mem::take(&mut self.running);
         let mut leaving = Vec::new();
         for (name, config) in &plan.listeners {
@@ -65,7 +76,7 @@ impl Listeners {
                 }
                 replaced => {
                     leaving.extend(replaced);
-                    self.start(name, config, bound, world);
+                    self.start(name, config, bound, tls.remove(name), world);
                 }
             }
         }
@@ -75,15 +86,30 @@ impl Listeners {
         self.answering.retain(|listener| !listener.has_ended());
         self.answering.extend(stop(leaving, deadline).await);
         self.sockets.let_go();
-        sockets.remove(ADMIN).unwrap_or_default()
+        let tls = tls.remove(ADMIN);
+        if let Some(tls) = &tls {
+            world.look_after(ADMIN, world.books.listener(ADMIN), tls);
+        }
+        ForAdmin { sockets: sockets.remove(ADMIN).unwrap_or_default(), tls }
     }
 
-    fn start(&mut self, name: &str, config: &ingest::Config, bound: Vec<Bound>, world: &World<'_>) {
+    fn start(
+        &mut self,
+        name: &str,
+        config: &ingest::Config,
+        bound: Vec<Bound>,
+        tls: Option<Server>,
+        world: &World<'_>,
+    ) {
         let book = world.books.listener(name);
+        if let Some(tls) = &tls {
+            world.look_after(name, Arc::clone(&book), tls);
+        }
         let origin = Origin::new(name, config.protocol);
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
-        match ingest::spawn(name, config, bound, router, book, world.clock, world.keys) {
+        let doors = Doors { sockets: bound, tls };
+        match ingest::spawn(name, config, doors, router, book, world.clock, world.keys) {
             Ok(listener) => {
                 self.running.insert(name.to_owned(), listener);
                 self.addresses.insert(name.to_owned(), addresses);
@@ -150,8 +176,31 @@ fn wanted(plan: &Plan) -> Result<Vec<Wanted>, String> {
     Ok(wanted)
 }
 
+/// What those show that are new or changed and have a `tls` block.
+fn certificates(plan: &Plan, before: &Plan) -> Result<BTreeMap<String, Server>, String> {
+    let listeners = plan.listeners.iter();
+    let changed = listeners.filter(|(name, config)| before.listeners.get(*name) != Some(config));
+    let mut wanted: Vec<_> =
+        changed.filter_map(|(name, config)| Some((name.as_str(), config.tls.as_ref()?))).collect();
+    if plan.admin != before.admin {
+        wanted.extend(plan.admin.tls.as_ref().map(|tls| (ADMIN, tls)));
+    }
+    let load = |(name, settings): (&str, &ServerSettings)| match Server::load(settings) {
+        Ok((server, _)) => Ok((name.to_owned(), server)),
+        Err(problem) => Err(format!("listener `{name}`: {problem}")),
+    };
+    wanted.into_iter().map(load).collect()
+}
+
+impl World<'_> {
+    fn look_after(&self, name: &str, book: Arc<ListenerBook>, tls: &Server) {
+        self.certificates.look_after(Owner::Listener(name.into(), book), &tls.renewable());
+    }
+}
+
 /// What listeners find around them.
 pub(super) struct World<'a> {
+    pub(super) certificates: &'a Keeper,
     pub(super) books: &'a Books,
     pub(super) tables: &'a Tables,
     pub(super) keys: &'a Arc<Keys>,

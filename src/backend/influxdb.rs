@@ -17,6 +17,7 @@ mod lookup;
 mod request;
 
 use super::{Outcome, Payload, Ship, Shipping, World};
+use crate::tls::{self, ClientSettings};
 use crate::units::{Secret, Span};
 use answer::Answer;
 use bytes::Bytes;
@@ -72,6 +73,10 @@ pub struct Config {
     /// How numbers are written.
     #[serde(default)]
     pub integers: Integers,
+    /// Whom to trust and what to show, where a URL begins with `https://`.
+    pub tls: Option<Box<ClientSettings>>,
+    /// A proxy's URL, or `none`; without it, what the environment says.
+    pub proxy: Option<String>,
 }
 
 /// Which write API to speak.
@@ -99,6 +104,13 @@ pub enum Integers {
 }
 
 impl Config {
+    /// Whether any endpoint is reached over TLS.
+    pub fn is_secure(&self) -> bool {
+        let is_https =
+            |url: &String| url.get(..6).is_some_and(|it| it.eq_ignore_ascii_case("https:"));
+        self.url.iter().any(is_https)
+    }
+
     /// What writes the line protocol.
     pub fn encoder(&self) -> line::Encoder {
         line::Encoder::new(line::EncoderOptions {
@@ -134,7 +146,13 @@ impl Shipper {
         // The first caller wins and the others are told so, which is all that is wanted.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (request, targets) = (Request::new(config), Target::all(config)?);
-        let client = client(&request, targets.len() > 1, Lookup::new(world.book))?;
+        let mut builder = client(&request, targets.len() > 1, Lookup::new(world.book))?;
+        if config.is_secure() {
+            let tls = world.client(&config.tls.clone().unwrap_or_default())?;
+            builder = builder.tls_backend_preconfigured(tls.config(&PROTOCOLS));
+        }
+        let builder = through(builder, config.proxy.as_deref())?;
+        let client = builder.build().map_err(|error| format!("HTTP client: {error}"))?;
         let database = config.create_database.then(|| config.database.clone()).flatten();
         let create = vec![database; targets.len()];
         let longest = config.probe.unwrap_or(PROBE).0;
@@ -176,7 +194,7 @@ impl Shipper {
                 let answers = !is_away(response.status());
                 (judge(response).await, answers)
             }
-            Err(error) => (Outcome::not_now(causes(&error.without_url())), false),
+            Err(error) => (Outcome::not_now(trouble(&error.without_url())), false),
         }
     }
 
@@ -192,7 +210,7 @@ impl Shipper {
         let query = influxdb::ReadQuery::new(format!("CREATE DATABASE \"{quoted}\"")).build();
         let query = query.map_err(|error| told(error.to_string(), true))?;
         let sent = self.client.post(at.target().query(&query.get())).send().await;
-        let response = sent.map_err(|error| told(causes(&error.without_url()), false))?;
+        let response = sent.map_err(|error| told(trouble(&error.without_url()), false))?;
         let status = response.status();
         let answer = start_of(response, ANSWER_WAIT).await;
         if !status.is_success() || answer.contains("\"error\"") {
@@ -204,7 +222,11 @@ impl Shipper {
     }
 }
 
-fn client(request: &Request, has_choice: bool, lookup: Lookup) -> Result<reqwest::Client, String> {
+fn client(
+    request: &Request,
+    has_choice: bool,
+    lookup: Lookup,
+) -> Result<reqwest::ClientBuilder, String> {
     let mut builder = reqwest::Client::builder()
         .default_headers(request.credentials()?)
         .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
@@ -214,7 +236,23 @@ fn client(request: &Request, has_choice: bool, lookup: Lookup) -> Result<reqwest
     if has_choice {
         builder = builder.connect_timeout(CONNECT_WAIT);
     }
-    builder.build().map_err(|error| format!("HTTP client: {error}"))
+    Ok(builder)
+}
+
+/// With the proxy that was said, with none, or with what the environment says: `HTTPS_PROXY`,
+/// `HTTP_PROXY`, `ALL_PROXY`. Hosts in `NO_PROXY` are asked directly in any case.
+fn through(
+    builder: reqwest::ClientBuilder,
+    proxy: Option<&str>,
+) -> Result<reqwest::ClientBuilder, String> {
+    match proxy {
+        None => Ok(builder),
+        Some("none") => Ok(builder.no_proxy()),
+        Some(url) => {
+            let proxy = reqwest::Proxy::all(url).map_err(|_| "proxy: this is not a URL")?;
+            Ok(builder.proxy(proxy.no_proxy(reqwest::NoProxy::from_env())))
+        }
+    }
 }
 
 async fn judge(response: reqwest::Response) -> Outcome {
@@ -271,6 +309,11 @@ async fn start_of(mut response: reqwest::Response, wait: Duration) -> String {
     String::from_utf8_lossy(&body).into_owned()
 }
 
+/// What an error means, where it is about certificates; else the error with its causes.
+fn trouble(error: &reqwest::Error) -> String {
+    tls::client::explain(error).unwrap_or_else(|| causes(error))
+}
+
 /// An error with its causes: "error sending request: connection refused".
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -301,6 +344,9 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// With several endpoints, how long one may take to let us in: far beyond any round trip, and
 /// short enough that the attempt can go on to another.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
+
+/// What is offered to servers, the best first.
+const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
 /// Often enough that one which is back gets its share soon.
 const PROBE: Span = Span::secs(10);

@@ -18,6 +18,7 @@ mod resolve;
 
 use super::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
+use crate::tls::{Client, ClientSettings};
 use crate::units::{Address, HostPort, Size, Span};
 use connection::Connection;
 use datagrams::Datagrams;
@@ -45,6 +46,8 @@ pub struct Config {
     pub fill: bool,
     /// How long a resolved address is trusted before the name is looked up again.
     pub resolve_every: Option<crate::units::Span>,
+    /// TLS, over `tcp://`.
+    pub tls: Option<ClientSettings>,
 }
 
 /// How tags are written.
@@ -85,6 +88,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Shipper {
     address: Address,
+    tls: Option<Client>,
     resolved: Option<Resolved>,
     connection: Option<Connection>,
     datagrams: Datagrams,
@@ -100,13 +104,18 @@ impl Shipper {
     /// # Errors
     ///
     /// A sentence that says which setting cannot be used.
-    pub fn new(config: &Config, book: Arc<BackendBook>) -> Result<Self, String> {
+    pub fn new(
+        config: &Config,
+        book: Arc<BackendBook>,
+        tls: Option<Client>,
+    ) -> Result<Self, String> {
         let address: Address = config.address.parse()?;
         let every = config.resolve_every.unwrap_or(RESOLVE_EVERY);
         let resolved = |to: &HostPort| Resolved::watch(&to.to_string(), every.0, &book);
         Ok(Self {
             resolved: address.host_port().map(resolved),
             address,
+            tls,
             connection: None,
             datagrams: Datagrams::new(config.max_payload(), config.fill, Arc::clone(&book)),
             broken: false,
@@ -116,8 +125,10 @@ impl Shipper {
 
     async fn attempt(&mut self, payload: &Payload) -> Outcome {
         // Taken, and put back when all went well: a cancelled attempt leaves no half-used stream.
-        let connection = match self.connection.take() {
-            Some(connection) if self.fresh(&connection) => connection,
+        let mut before = self.connection.take();
+        let is_fresh = before.as_mut().is_some_and(|connection| self.fresh(connection));
+        let connection = match before {
+            Some(connection) if is_fresh => connection,
             before => {
                 self.broken |= before.is_some_and(|before| before.is_stream());
                 match self.connect().await {
@@ -140,7 +151,7 @@ impl Shipper {
     }
 
     /// Whether the name still stands for the peer, and the peer has not hung up.
-    fn fresh(&self, connection: &Connection) -> bool {
+    fn fresh(&self, connection: &mut Connection) -> bool {
         let resolved = self.resolved.as_ref().filter(|_| connection.peer().is_some());
         resolved.is_none_or(|resolved| resolved.now() == connection.peer()) && connection.is_open()
     }
@@ -148,7 +159,14 @@ impl Shipper {
     async fn connect(&mut self) -> io::Result<Connection> {
         match &self.address {
             Address::Udp(_) => Connection::udp(self.peer().await?).await,
-            Address::Tcp(_) => Connection::tcp(self.peer().await?).await,
+            Address::Tcp(to) => {
+                let host = to.host.clone();
+                let connection = Connection::tcp(self.peer().await?).await?;
+                match &self.tls {
+                    Some(tls) => connection.secure(tls, &host).await,
+                    None => Ok(connection),
+                }
+            }
             Address::Unixgram(path) => Connection::unixgram(path),
             Address::Unix(path) => Connection::unix(path).await,
         }
@@ -255,8 +273,9 @@ mod tests {
             max_payload: Some(Size(max_payload)),
             fill: false,
             resolve_every: None,
+            tls: None,
         };
-        Shipper::new(&config, Arc::default()).unwrap()
+        Shipper::new(&config, Arc::default(), None).unwrap()
     }
 
     fn payload(body: &'static str) -> Payload {

@@ -381,7 +381,7 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 }
 
 /// What the public contract has and this version has not.
-const LATER: [&str; 2] = ["tls", "mtls"];
+const LATER: [&str; 1] = ["mtls"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -474,12 +474,8 @@ mod tests {
         check(
             json!({
                 "principals": { "p": { "mtls": ["CN"] } },
-                "listeners": { "s": { "protocol": "http", "bind": [], "tls": {} } },
             }),
-            &[
-                "listeners.s.tls: `tls` is not available in this version",
-                "principals.p.mtls: `mtls` is not available in this version",
-            ],
+            &["principals.p.mtls: `mtls` is not available in this version"],
         );
     }
 

@@ -17,9 +17,13 @@ pub struct Arguments {
     /// Where the dead letters are, for a list without a gateway
     #[arg(long, value_name = "DIR", global = true)]
     pub data_dir: Option<PathBuf>,
-    /// The gateway's admin listener, as host:port; by default what the configuration says
+    /// The gateway's admin listener, as host:port or https://host:port; by default what the
+    /// configuration says
     #[arg(long, value_name = "ADDR", global = true)]
     pub admin: Option<String>,
+    /// For https: the roots to trust, in PEM; by default the system's
+    #[arg(long, value_name = "FILE", global = true)]
+    pub ca: Option<PathBuf>,
     /// How letters look
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", global = true)]
     pub format: Format,

@@ -9,16 +9,19 @@ pub use super::arguments::Arguments;
 
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
+use crate::tls::{self, Client};
 use clap::ValueEnum;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What the command line says.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port` of the admin listener.
+    /// `host:port` of the admin listener, or its URL.
     pub admin: String,
+    /// The roots to trust over https, if not the system's.
+    pub ca: Option<PathBuf>,
     /// Where the files are.
     pub data_dir: PathBuf,
     /// What standard output carries.
@@ -214,29 +217,45 @@ fn post(options: &Options, path: &str, which: &Asked) -> Answer {
 
 fn ask(options: &Options, path: &str, body: Option<String>) -> Answer {
     let admin = &options.admin;
-    let url = format!("http://{admin}/v1/dead-letters{path}");
+    let base = match admin.contains("://") {
+        true => admin.trim_end_matches('/').to_owned(),
+        false => format!("http://{admin}"),
+    };
+    let url = format!("{base}/v1/dead-letters{path}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        runtime.block_on(exchange(&url, body)).map_err(|error| error.to_string())
-    });
+    let answer = runtime
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| runtime.block_on(exchange(&url, options.ca.as_deref(), body)));
     match answer {
         Ok((200, text)) => Answer::Done(text),
         Ok((status, text)) => Answer::Refused(message(&text), if status == 400 { 2 } else { 1 }),
-        Err(_) => Answer::Nobody(format!("no gateway answers at {admin}")),
+        Err(why) if why.is_empty() => Answer::Nobody(format!("no gateway answers at {admin}")),
+        Err(why) => Answer::Nobody(format!("no gateway answers at {admin}: {why}")),
     }
 }
 
-async fn exchange(url: &str, body: Option<String>) -> Result<(u16, String), reqwest::Error> {
+/// The status and the body; an error is what there is to say about TLS, if anything.
+async fn exchange(
+    url: &str,
+    ca: Option<&Path>,
+    body: Option<String>,
+) -> Result<(u16, String), String> {
     // The first caller wins and the others are told so, which is all that is wanted.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The admin listener is near; no proxy leads to it.
-    let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build()?;
+    let mut builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT);
+    if url.starts_with("https:") {
+        let tls = Client::trusting(ca).map_err(|problem| problem.message)?;
+        builder = builder.tls_backend_preconfigured(tls.config(&["http/1.1"]));
+    }
+    let words = |error: reqwest::Error| tls::client::explain(&error).unwrap_or_default();
+    let client = builder.build().map_err(words)?;
     let request = match body {
         Some(body) => client.post(url).header("content-type", "application/json").body(body),
         None => client.get(url),
     };
-    let answer = request.send().await?;
-    Ok((answer.status().as_u16(), answer.text().await?))
+    let answer = request.send().await.map_err(words)?;
+    Ok((answer.status().as_u16(), answer.text().await.map_err(words)?))
 }
 
 /// The sentence in a refusal.

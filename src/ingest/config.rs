@@ -2,6 +2,7 @@
 
 use crate::net::Wanted;
 use crate::origin::Protocol;
+use crate::tls::ServerSettings;
 use crate::units::{Size, Span};
 use serde::Deserialize;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Config {
     pub ack: Ack,
     /// Who sends what carries no credentials.
     pub principal: Option<String>,
+    /// Streams from the network speak TLS.
+    pub tls: Option<ServerSettings>,
 }
 
 /// A spelling of tags in statsd lines.

@@ -10,18 +10,26 @@
 //! a Unix socket) is cut by the kernel: its whole lines count, the rest is refused as
 //! `truncated_datagram`.
 //!
+//! Where so many datagrams come that to be woken for them would cost more than to take them, the
+//! socket is looked at by the clock ([`pace`]).
+//!
 //! Datagrams that the kernel threw away are told in two ways, each once a second while there is
 //! traffic: with a datagram that finds room (`SO_RXQ_OVFL`), and from `/proc/net/udp`, because
 //! after the end of a burst no next one comes.
 
-use super::intake::{Context, Intake, Who};
+mod pace;
+
+use super::intake::{Context, Intake};
 use super::lines::Lines;
 use crate::net::{Peer, Socket, drops};
 use crate::route::Memo;
 use nix::cmsg_space;
+use nix::sys::socket::sockopt::RcvBuf;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrLike, SockaddrStorage, recvmmsg,
+    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrLike, SockaddrStorage, getsockopt,
+    recvmmsg,
 };
+use pace::{Pace, TICK};
 use std::io::{self, IoSliceMut};
 use std::net::{self, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
@@ -40,7 +48,7 @@ use tracing::warn;
 #[derive(Debug)]
 pub(super) enum Datagrams {
     /// From the network, with its row in the kernel's table and what is known to be lost.
-    Udp { socket: UdpSocket, inode: u64, lost: Arc<AtomicU32> },
+    Udp { socket: Udp, inode: u64, lost: Arc<AtomicU32> },
     /// From the file system, where senders wait instead of losing.
     Unix(UnixDatagram),
 }
@@ -49,7 +57,7 @@ impl Datagrams {
     /// Takes a UDP socket into the runtime.
     pub(super) fn udp(socket: net::UdpSocket, lost: Arc<AtomicU32>) -> io::Result<Self> {
         let inode = drops::inode(&socket);
-        Ok(Self::Udp { socket: UdpSocket::from_std(socket)?, inode, lost })
+        Ok(Self::Udp { socket: Udp::watched(socket)?, inode, lost })
     }
 
     /// Takes a Unix socket into the runtime.
@@ -57,17 +65,45 @@ impl Datagrams {
         Ok(Self::Unix(UnixDatagram::from_std(socket)?))
     }
 
-    async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Udp { socket, .. } => socket.readable().await,
+    /// Waits until there is something, or it is time to look.
+    async fn readable(&self) {
+        let readable = match self {
+            Self::Udp { socket: Udp { watch: Some(watch), .. }, .. } => watch.readable().await,
+            Self::Udp { .. } => return sleep(TICK).await,
             Self::Unix(socket) => socket.readable().await,
+        };
+        // A broken socket is found out by receiving.
+        drop(readable);
+    }
+
+    /// Has the runtime watch the socket, or leaves it to the clock.
+    fn watch(&mut self, pace: &Pace) {
+        let Self::Udp { socket: Udp { socket, watch }, .. } = self else { return };
+        if pace.is_by_clock() {
+            *watch = None;
+        } else if watch.is_none() {
+            // If that cannot be, the clock goes on.
+            *watch = socket.try_clone().and_then(UdpSocket::from_std).ok();
+        }
+    }
+
+    /// The bytes of the kernel's buffer, as it counts them, if they are worth a thought.
+    fn buffer(&self) -> usize {
+        match self {
+            Self::Udp { socket, .. } => getsockopt(&socket.socket, RcvBuf).unwrap_or(0),
+            Self::Unix(_) => 0,
         }
     }
 
     /// Receives what is there, at most one round of buffers; `WouldBlock` when there is none.
     fn receive(&self, buffers: &mut Buffers, arrival: &mut Arrival<'_>) -> io::Result<Filled> {
         match self {
-            Self::Udp { socket, .. } => round(socket.as_raw_fd(), buffers, arrival, sender),
+            Self::Udp { socket, .. } if buffers.ask_names() => {
+                round(socket.socket.as_raw_fd(), buffers, arrival, sender)
+            }
+            Self::Udp { socket, .. } => {
+                round(socket.socket.as_raw_fd(), buffers, arrival, |()| None)
+            }
             // Senders are mostly unnamed, and then the kernel leaves the address unset.
             Self::Unix(socket) => {
                 round(socket.as_raw_fd(), buffers, arrival, |()| Some(Peer::Local))
@@ -81,7 +117,7 @@ impl Datagrams {
     /// be asked once more. What comes later wakes the runtime again.
     fn try_receive(&self, buffers: &mut Buffers, arrival: &mut Arrival<'_>) -> io::Result<Filled> {
         let mut filled = None;
-        let receive = || match self.receive(buffers, arrival)? {
+        let mut receive = || match self.receive(buffers, arrival)? {
             Filled::Partly => {
                 filled = Some(Filled::Partly);
                 Err(io::ErrorKind::WouldBlock.into())
@@ -89,7 +125,10 @@ impl Datagrams {
             whole => Ok(whole),
         };
         let received = match self {
-            Self::Udp { socket, .. } => socket.try_io(Interest::READABLE, receive),
+            Self::Udp { socket: Udp { watch: Some(watch), .. }, .. } => {
+                watch.try_io(Interest::READABLE, receive)
+            }
+            Self::Udp { .. } => receive(),
             Self::Unix(socket) => socket.try_io(Interest::READABLE, receive),
         };
         filled.map_or(received, Ok)
@@ -121,8 +160,24 @@ impl Datagrams {
     }
 }
 
+/// A UDP socket.
+#[derive(Debug)]
+pub(super) struct Udp {
+    socket: net::UdpSocket,
+    /// The same, as the runtime watches it.
+    watch: Option<UdpSocket>,
+}
+
+impl Udp {
+    fn watched(socket: net::UdpSocket) -> io::Result<Self> {
+        let watch = Some(UdpSocket::from_std(socket.try_clone()?)?);
+        Ok(Self { socket, watch })
+    }
+}
+
 /// Receives until the listener stops; what is in the socket then is still taken.
-pub(super) async fn run(socket: Datagrams, context: Context) {
+pub(super) async fn run(mut socket: Datagrams, context: Context) {
+    let mut pace = Pace::new(socket.buffer(), Instant::now());
     let mut buffers = Buffers::new();
     let mut receiver = Receiver::new(context.intake());
     let stop = context.stop.clone();
@@ -135,13 +190,13 @@ pub(super) async fn run(socket: Datagrams, context: Context) {
                 socket.ask_table(&context);
                 receiver.owes_question = false;
             }
-            // A broken socket is found out by receiving.
-            _ = socket.readable() => {
+            () = socket.readable() => {
+                let now = Instant::now();
                 if !std::mem::replace(&mut receiver.owes_question, true) {
                     buffers.listen = true;
-                    ask.as_mut().reset(Instant::now() + ASK_AFTER);
+                    ask.as_mut().reset(now + ASK_AFTER);
                 }
-                let mut turn = 1;
+                let (mut turn, before) = (1, receiver.datagrams);
                 while !stop.is_cancelled()
                     && !take(&socket, &mut receiver, |arrival| {
                         socket.try_receive(&mut buffers, arrival)
@@ -153,6 +208,8 @@ pub(super) async fn run(socket: Datagrams, context: Context) {
                     }
                     turn += 1;
                 }
+                pace.looked(receiver.datagrams != before, now);
+                socket.watch(&pace);
             }
         }
     }
@@ -173,7 +230,7 @@ fn take(
 ) -> bool {
     let table = receiver.intake.table();
     let lines = receiver.intake.lines(&table, &mut receiver.memo);
-    let mut arrival = Arrival { lines, lost: None, bytes: 0 };
+    let mut arrival = Arrival { lines, lost: None, datagrams: 0, bytes: 0 };
     let mut empty = false;
     while !empty && arrival.lines.points() < BATCH_POINTS {
         match receive(&mut arrival) {
@@ -181,7 +238,7 @@ fn take(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => empty = true,
             Err(error) => {
                 // Short of memory, say; the next call goes on.
-                arrival.refuse("receive_failed", error.to_string().as_bytes(), None);
+                arrival.lines.refuse("receive_failed", error.to_string().as_bytes(), None);
                 break;
             }
         }
@@ -189,6 +246,7 @@ fn take(
     if let Some(lost) = arrival.lost {
         socket.lost(lost, arrival.lines.context);
     }
+    receiver.datagrams += arrival.datagrams;
     empty
 }
 
@@ -198,11 +256,13 @@ struct Receiver {
     memo: Memo,
     /// Whether there was traffic since the kernel's table was asked for losses.
     owes_question: bool,
+    /// How many came so far.
+    datagrams: u64,
 }
 
 impl Receiver {
     fn new(intake: Intake) -> Self {
-        Self { intake, memo: Memo::default(), owes_question: true }
+        Self { intake, memo: Memo::default(), owes_question: true, datagrams: 0 }
     }
 }
 
@@ -211,29 +271,48 @@ struct Arrival<'t> {
     lines: Lines<'t>,
     /// The kernel's count of lost datagrams, as the last datagram told.
     lost: Option<u32>,
+    datagrams: u64,
     bytes: u64,
 }
 
 impl Arrival<'_> {
-    fn datagram(&mut self, mut datagram: &[u8], cut: bool, peer: impl Fn() -> Option<Peer>) {
-        self.bytes += datagram.len() as u64;
-        if cut {
-            let whole = memchr::memrchr(b'\n', datagram).map_or(0, |end| end + 1);
-            let (lines, rest) = datagram.split_at(whole);
-            self.refuse("truncated_datagram", rest, peer());
-            datagram = lines;
+    /// Takes in what one call has received.
+    fn take<S: Copy>(&mut self, messages: &[Message<'_, S>], sender: fn(S) -> Option<Peer>) {
+        let peer =
+            |at: usize| messages.get(at).and_then(|message| message.address).and_then(sender);
+        self.datagrams += messages.len() as u64;
+        for (at, message) in messages.iter().enumerate() {
+            self.bytes += message.bytes.len() as u64;
+            if let Some((_, rest)) = message.cut {
+                self.lines.refuse("truncated_datagram", rest, peer(at));
+            }
         }
-        self.lines.take(datagram, peer);
-    }
-
-    fn refuse(&self, reason: &'static str, example: &[u8], peer: Option<Peer>) {
-        self.lines.context.refuse(reason, 1, example, Who(peer.as_ref()));
+        self.lines.take(messages.iter().map(Message::lines), peer);
     }
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         self.lines.context.book.received_bytes.add(self.bytes);
+    }
+}
+
+/// A datagram, and who has sent it.
+struct Message<'d, S> {
+    bytes: &'d [u8],
+    /// Its whole lines and the rest, if the kernel has cut it.
+    cut: Option<(&'d [u8], &'d [u8])>,
+    address: Option<S>,
+}
+
+impl<'d, S> Message<'d, S> {
+    fn new(bytes: &'d [u8], is_cut: bool, address: Option<S>) -> Self {
+        let whole = || memchr::memrchr(b'\n', bytes).map_or(0, |end| end + 1);
+        Self { bytes, cut: is_cut.then(|| bytes.split_at(whole())), address }
+    }
+
+    fn lines(&self) -> &'d [u8] {
+        self.cut.map_or(self.bytes, |(lines, _)| lines)
     }
 }
 
@@ -250,11 +329,22 @@ struct Buffers {
     slots: usize,
     /// Whether the next datagrams are asked to tell of losses.
     listen: bool,
+    /// For how many rounds to ask who has sent what.
+    names: usize,
 }
 
 impl Buffers {
     fn new() -> Self {
-        Self { bytes: vec![0; DATAGRAMS * STRIDE], slots: DATAGRAMS_MIN, listen: true }
+        Self { bytes: vec![0; DATAGRAMS * STRIDE], slots: DATAGRAMS_MIN, listen: true, names: 0 }
+    }
+
+    /// Whether senders' names are worth what they cost, a twentieth of all that a small datagram
+    /// does: they are only for the log. So they are asked for when there is little to do, and for a
+    /// while when something was refused.
+    const fn ask_names(&mut self) -> bool {
+        let ask = self.names > 0 || self.slots == DATAGRAMS_MIN;
+        self.names = self.names.saturating_sub(1);
+        ask
     }
 }
 
@@ -267,24 +357,30 @@ fn round<S: SockaddrLike + Copy>(
     sender: fn(S) -> Option<Peer>,
 ) -> io::Result<Filled> {
     let slots = buffers.slots;
-    let control = std::mem::take(&mut buffers.listen).then(|| cmsg_space!(u32));
+    let is_listening = std::mem::take(&mut buffers.listen);
+    let control = is_listening.then(|| cmsg_space!(u32));
     let mut headers = MultiHeaders::<S>::preallocate(slots, control);
     let chunks = buffers.bytes.chunks_exact_mut(STRIDE).take(slots);
     let usable = chunks.filter_map(|chunk| chunk.get_mut(..DATAGRAM_BYTES));
     let mut slices: Vec<[IoSliceMut<'_>; 1]> =
         usable.map(|chunk| [IoSliceMut::new(chunk)]).collect();
     let received = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
-    let mut count = 0;
+    let mut messages = Vec::with_capacity(slots);
     for message in received {
-        count += 1;
-        if let Ok(mut told) = message.cmsgs() {
+        if is_listening && let Ok(mut told) = message.cmsgs() {
             arrival.lost = told.find_map(lost_as_told).or(arrival.lost);
         }
-        let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
-        let peer = || message.address.and_then(sender);
+        let is_cut = message.flags.contains(MsgFlags::MSG_TRUNC);
         // One slice each, and none at all for an empty datagram.
-        arrival.datagram(message.iovs().next().unwrap_or(&[]), cut, peer);
+        let bytes = message.iovs().next().unwrap_or(&[]);
+        messages.push(Message::new(bytes, is_cut, message.address));
     }
+    let refused = arrival.lines.refused;
+    arrival.take(&messages, sender);
+    if arrival.lines.refused != refused {
+        buffers.names = CURIOUS_ROUNDS;
+    }
+    let count = messages.len();
     buffers.slots = (2 * count).clamp(DATAGRAMS_MIN, DATAGRAMS);
     Ok(if count < slots { Filled::Partly } else { Filled::Wholly })
 }
@@ -321,6 +417,9 @@ const TURN_BATCHES: usize = 8;
 
 /// What a full receive buffer may hold at a stop, and no more: a flood does not end.
 const LAST_ROUNDS: usize = 256;
+
+/// So long names are asked for after something was refused.
+const CURIOUS_ROUNDS: usize = 4096;
 
 const ASK_AFTER: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,8 @@
 //! Connections are let in, up to a limit, and each is served by a task of its own.
 //!
-//! Metrics: `connection_limit`, `accept_failed`.
+//! A TLS handshake is the connection's own affair: it takes a place, and at most `limits.header`.
+//!
+//! Metrics: `connection_limit`, `accept_failed`, `tls_handshake`; noticed `closed_unused`.
 
 use super::intake::{Context, Who};
 use super::stream::{Connection, Presence};
@@ -43,11 +45,36 @@ impl Speech {
     }
 
     async fn serve(self, connection: Connection) {
+        // Boxed, so that connections without TLS do not carry the room for one.
+        let connection = match connection.presence.context.tls {
+            Some(_) => Box::pin(secured(connection)).await,
+            None => Some(connection),
+        };
+        let Some(connection) = connection else { return };
         match self {
             Self::Statsd => statsd::serve(connection).await,
             Self::Opentsdb(app) => opentsdb::serve(connection, app).await,
             Self::Http(app) => http::serve(connection, Vec::new(), app).await,
         }
+    }
+}
+
+/// A connection after its handshake; none if that came to nothing.
+async fn secured(connection: Connection) -> Option<Connection> {
+    let Connection { stream, presence } = connection;
+    let context = &presence.context;
+    let server = context.tls.as_ref()?;
+    let handshake = stream.secure(server, context.config.limits.header.0);
+    tokio::select! {
+        secured = handshake => match secured {
+            Ok(stream) => Some(Connection { stream, presence }),
+            Err(why) => {
+                context.refuse_handshake(&why, (&presence.peer).into());
+                None
+            }
+        },
+        // It has said nothing yet that could be lost.
+        () = context.stop.cancelled() => None,
     }
 }
 

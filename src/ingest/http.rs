@@ -64,6 +64,11 @@ pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
         header: limits.header.0,
         request: limits.request.0,
     };
+    let app = match stream.peer_certificate() {
+        // Handlers find whom it names among a request's extensions.
+        Some(certificate) => app.layer(Extension(Arc::clone(certificate))),
+        None => app,
+    };
     let stream = Rewound { head, read: 0, stream };
     let reason =
         match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::Peer;
 use crate::route::{Level, Memo, Receipt, Router, Table, Turned};
+use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point};
@@ -45,6 +46,8 @@ pub(super) struct Context {
     pub(super) keys: Keyring,
     /// What requests' bodies share.
     pub(super) bodies: Bodies,
+    /// What is shown to clients, where they have to speak TLS.
+    pub(super) tls: Option<Server>,
     /// Which tasks are at work.
     pub(super) busy: Busy,
     /// Cancelled when what only waits is to wait no longer.
@@ -83,6 +86,7 @@ impl Context {
             connections,
             keys,
             bodies,
+            tls: None,
             busy: busy.clone(),
             hurry: hurry.clone(),
             end: end.clone(),
@@ -139,6 +143,17 @@ impl Context {
             let listener = &*self.listener;
             warn!(listener, why, suppressed, "the auth service cannot be asked");
         }
+    }
+
+    /// Counts a client whose handshake came to nothing, and now and then logs why.
+    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: Who<'_>) {
+        if !why.counts() {
+            return self.book.noticed.add("closed_unused", 1);
+        }
+        self.book.rejected.add("tls_handshake", 1);
+        let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) else { return };
+        let listener = &*self.listener;
+        warn!(listener, reason = "tls_handshake", %peer, %why, suppressed, "refused");
     }
 
     /// Whether a rare warning about `matter` is due again.
@@ -247,7 +262,7 @@ impl Intake {
         router.enter(table);
         let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
         let (times, crossing) = (context.times(), router.cross(table));
-        Lines { times, crossing, context, memo, batch, strangers }
+        Lines { context, times, memo, batch, crossing, refused: 0, strangers }
     }
 
     /// Takes a line of statsd into the batch, or counts why not.

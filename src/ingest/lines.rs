@@ -3,6 +3,10 @@
 //! A line whose head is known takes the way of the one before it; every other one is parsed and
 //! routed, and its head is learnt. Either way points go over in the order in which they came.
 //!
+//! What is known of a head, and of its series, lies anywhere in memory, and waiting for it would take
+//! longer than the work. So heads are looked for a [block](BLOCK) of lines at a time, in loops so
+//! short that the processor asks memory for several of them at once.
+//!
 //! What is known of a head holds for one sender. All that comes by a socket has one, unless senders
 //! are told apart by their addresses: then nothing is remembered, and each datagram crosses alone.
 
@@ -20,6 +24,8 @@ pub(super) struct Lines<'t> {
     pub(super) memo: &'t mut Memo,
     pub(super) batch: &'t mut Batch,
     pub(super) crossing: Crossing<'t>,
+    /// How much was refused so far.
+    pub(super) refused: u64,
     /// Where senders are told apart.
     pub(super) strangers: Option<Strangers<'t>>,
 }
@@ -37,6 +43,16 @@ impl<'t> Strangers<'t> {
     }
 }
 
+/// A line that waits for its turn.
+struct Seen<'d> {
+    line: Split<'d>,
+    /// Which datagram it came in.
+    from: usize,
+    hash: u64,
+    /// Where something is known of its head, and can still be done.
+    at: Option<u32>,
+}
+
 impl Lines<'_> {
     /// How many points there were so far.
     pub(super) fn points(&self) -> u64 {
@@ -44,35 +60,79 @@ impl Lines<'_> {
         self.crossing.submitted().points() + strangers
     }
 
-    /// Takes the lines of a datagram in, or counts why not.
-    pub(super) fn take(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
+    /// Takes the lines of datagrams in, or counts why not; `peer` knows who has sent which.
+    pub(super) fn take<'d>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = &'d [u8]>,
+        peer: impl Fn(usize) -> Option<Peer>,
+    ) {
+        let mut block = Vec::with_capacity(BLOCK);
         if self.strangers.is_some() {
-            return self.take_from_stranger(datagram, peer);
+            for (from, datagram) in datagrams.into_iter().enumerate() {
+                self.take_from_stranger(datagram, || peer(from));
+            }
+            return;
         }
-        for split in statsd::splits(datagram) {
-            match split {
-                Ok(split) => self.take_one(&split, &peer),
-                Err(line) => self.parse(line, None, &peer),
+        for (from, datagram) in datagrams.into_iter().enumerate() {
+            for line in statsd::splits(datagram) {
+                match line {
+                    Ok(line) if self.may_be_known(&line) => {
+                        let hash = self.memo.hash(&line.head);
+                        block.push(Seen { line, from, hash, at: None });
+                        if block.len() == BLOCK {
+                            self.settle(&mut block, &peer);
+                        }
+                    }
+                    other => {
+                        self.settle(&mut block, &peer);
+                        self.parse(
+                            other.map_or_else(|line| line, |split| split.line),
+                            None,
+                            || peer(from),
+                        );
+                    }
+                }
             }
         }
+        self.settle(&mut block, &peer);
     }
 
-    fn take_one(&mut self, split: &Split<'_>, peer: impl Fn() -> Option<Peer>) {
-        if self.memo.is_resting() || !self.context.grammar.takes(split.line) {
-            self.parse(split.line, None, peer);
-        } else if !self.repeat(split) {
-            self.parse(split.line, Some(split), peer);
+    /// Counts something refused.
+    pub(super) fn refuse(&mut self, reason: &'static str, example: &[u8], peer: Option<Peer>) {
+        self.refused += 1;
+        self.context.refuse(reason, 1, example, Who(peer.as_ref()));
+    }
+
+    fn may_be_known(&mut self, line: &Split<'_>) -> bool {
+        !self.memo.is_resting() && self.context.grammar.takes(line.line)
+    }
+
+    /// Takes the lines of a block in.
+    fn settle(&mut self, block: &mut Vec<Seen<'_>>, peer: impl Fn(usize) -> Option<Peer>) {
+        for seen in &mut *block {
+            seen.at = self.memo.seek(seen.hash);
         }
+        for seen in &mut *block {
+            let Self { memo, crossing, .. } = self;
+            seen.at = seen.at.filter(|at| crossing.is_current(memo.steps(*at)));
+        }
+        for seen in &*block {
+            if !seen.at.is_some_and(|at| self.repeat(at, &seen.line)) {
+                self.parse(seen.line.line, Some(&seen.line), || peer(seen.from));
+            }
+        }
+        block.clear();
     }
 
-    fn repeat(&mut self, split: &Split<'_>) -> bool {
-        let Some(known) = self.memo.find(&split.head) else { return false };
-        self.crossing.repeat(known.steps, &known.shape, split)
+    fn repeat(&mut self, at: u32, line: &Split<'_>) -> bool {
+        let known = self.memo.known(at, &line.head);
+        known.is_some_and(|known| self.crossing.repeat(&known, line))
     }
 
     fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
         let unknown = cross(line, context, times, batch, crossing, peer);
+        self.refused += u64::from(unknown.is_none());
         if let Some(split) = split.filter(|_| unknown == Some(0) && self.batch.len() == 1) {
             self.learn(split);
         }
@@ -80,14 +140,15 @@ impl Lines<'_> {
     }
 
     fn take_from_stranger(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
-        let Self { context, times, batch, strangers, .. } = self;
+        let Self { context, times, batch, strangers, refused, .. } = self;
         let Some(Strangers { router, table, points }) = strangers else { return };
         router.present(peer().as_ref().map(proof).unwrap_or_default());
         router.enter(table);
         let mut crossing = router.cross(table);
         for split in statsd::splits(datagram) {
             let line = split.map_or_else(|line| line, |split| split.line);
-            cross(line, context, times, batch, &mut crossing, &peer);
+            let unknown = cross(line, context, times, batch, &mut crossing, &peer);
+            *refused += u64::from(unknown.is_none());
             batch.clear();
         }
         *points += crossing.submitted().points();
@@ -127,3 +188,7 @@ fn cross(
     }
     Some(unknown)
 }
+
+/// More than memory is asked for at once, and few enough that what it answers stays in the nearest
+/// cache.
+const BLOCK: usize = 32;

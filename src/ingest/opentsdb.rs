@@ -17,8 +17,8 @@ use std::ops::ControlFlow;
 use tokio::time::timeout;
 
 /// Serves one connection.
-pub(super) async fn serve(connection: Connection, app: axum::Router) {
-    match head(&connection).await {
+pub(super) async fn serve(mut connection: Connection, app: axum::Router) {
+    match head(&mut connection).await {
         Some(head) if head.first().is_some_and(u8::is_ascii_uppercase) => {
             http::serve(connection, head, app).await;
         }
@@ -28,13 +28,14 @@ pub(super) async fn serve(connection: Connection, app: axum::Router) {
 }
 
 /// The first bytes; `None` when none come in time.
-async fn head(connection: &Connection) -> Option<Vec<u8>> {
-    let context = &connection.presence.context;
+async fn head(connection: &mut Connection) -> Option<Vec<u8>> {
+    let Connection { stream, presence } = connection;
+    let context = &presence.context;
     let mut head = vec![0; HEAD_BYTES];
     let first = timeout(context.config.idle(), async {
         loop {
-            connection.stream.readable().await.ok()?;
-            match connection.stream.try_read(&mut head) {
+            stream.readable().await.ok()?;
+            match stream.try_read(&mut head) {
                 Ok(0) => return None,
                 Ok(len) => return Some(len),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -47,12 +48,12 @@ async fn head(connection: &Connection) -> Option<Vec<u8>> {
         first = first => match first {
             Ok(len) => head.truncate(len?),
             Err(_) => {
-                context.refuse("idle_timeout", 1, b"", (&connection.presence.peer).into());
+                context.refuse("idle_timeout", 1, b"", (&presence.peer).into());
                 return None;
             }
         },
         () = context.stop.cancelled() => {
-            let len = connection.stream.read_now(&mut head).ok().filter(|len| *len > 0);
+            let len = stream.read_now(&mut head).ok().filter(|len| *len > 0);
             head.truncate(len?);
         }
     }

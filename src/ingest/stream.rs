@@ -110,14 +110,14 @@ enum Read {
 impl Connection {
     /// Reads lines to the end, `head` first.
     pub(super) async fn lines(self, head: &[u8], speak: impl Speak) {
-        let Self { stream, presence } = self;
+        let Self { mut stream, presence } = self;
         let mut reader = Reader::new(&presence, speak);
         let end = match reader.feed(head) {
             ControlFlow::Break(()) => End::Asked,
-            ControlFlow::Continue(()) => reader.read_to_end(&stream).await,
+            ControlFlow::Continue(()) => reader.read_to_end(&mut stream).await,
         };
         reader.end(end);
-        reader.desk.replies.flush_to_end(&stream).await;
+        reader.desk.replies.flush_to_end(&mut stream).await;
     }
 }
 
@@ -138,7 +138,7 @@ impl<S: Speak> Reader<S> {
         Self { framer, busy: false, speak, desk }
     }
 
-    async fn read_to_end(&mut self, stream: &Stream) -> End {
+    async fn read_to_end(&mut self, stream: &mut Stream) -> End {
         let stop = self.desk.intake.context.stop.clone();
         let idle = self.desk.intake.context.config.idle();
         let mut heard = Instant::now();
@@ -178,7 +178,7 @@ impl<S: Speak> Reader<S> {
     }
 
     /// Reads what the kernel has received so far.
-    fn read_rest(&mut self, stream: &Stream) -> End {
+    fn read_rest(&mut self, stream: &mut Stream) -> End {
         for _ in 0..LAST_CHUNKS {
             match self.read(|chunk| stream.read_now(chunk)) {
                 Read::Some => {}
@@ -252,6 +252,8 @@ impl<S: Speak> Reader<S> {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     waiting: Vec<u8>,
+    /// What was written is not with the kernel yet, as TLS has it.
+    unflushed: bool,
     /// The client reads no more.
     broken: bool,
 }
@@ -267,28 +269,32 @@ impl Replies {
     }
 
     fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && !self.unflushed
     }
 
     /// Writes as much as the kernel takes.
-    fn flush(&mut self, stream: &Stream) {
+    fn flush(&mut self, stream: &mut Stream) {
+        if self.is_empty() {
+            return;
+        }
         while !self.waiting.is_empty() {
             match stream.try_write(&self.waiting) {
                 Ok(len) => drop(self.waiting.drain(..len)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
                     self.broken = true;
                     self.waiting.clear();
                 }
             }
         }
+        self.unflushed = !stream.try_flush();
     }
 
     /// Gives the client a moment to read what is left.
-    async fn flush_to_end(&mut self, stream: &Stream) {
+    async fn flush_to_end(&mut self, stream: &mut Stream) {
         let flushed = async {
             self.flush(stream);
-            while !self.waiting.is_empty() && stream.writable().await.is_ok() {
+            while !self.is_empty() && stream.writable().await.is_ok() {
                 self.flush(stream);
             }
         };

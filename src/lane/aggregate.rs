@@ -58,6 +58,7 @@ impl Aggregate {
 
     /// Takes one measurement in; `turn` orders the batches of all workers, and of samples no more
     /// than `exact` are kept as they are. Answers how many bytes were needed for it.
+    #[inline]
     pub(super) fn absorb(&mut self, measure: &Measure<'_>, turn: u64, exact: usize) -> usize {
         match (self, measure) {
             (Self::Counter(sum), Measure::Count { delta, rate }) => {

@@ -91,6 +91,7 @@ impl<'a> Front<'a> {
 
     /// Takes in a point of the series at a [current](Self::is_current) place, as
     /// [`take`](Self::take) does.
+    #[inline]
     pub fn repeat(&mut self, place: Place, measure: &Measure<'_>) {
         self.handed += 1;
         let lane = self.lane;
@@ -154,6 +155,7 @@ impl<'a> Front<'a> {
     }
 
     /// The worker's shard, held from the first point on that goes there, and the batch's turn.
+    #[inline]
     fn shard(&mut self) -> Option<(&mut Shard, u64)> {
         if self.shard.is_none() {
             self.shard = self.lane.state.windows.shard(self.worker);
@@ -163,6 +165,7 @@ impl<'a> Front<'a> {
         self.shard.as_deref_mut().map(|shard| (shard, turn))
     }
 
+    #[inline]
     fn count(&mut self, taken: Taken, name: &str) -> Option<Place> {
         match taken {
             Taken::In(place) => {
@@ -225,6 +228,7 @@ impl Drop for Front<'_> {
         // not there yet.
         book.windows.add(self.absorbed);
         if let Some(shard) = self.shard.as_deref_mut().filter(|_| self.absorbed > 0) {
+            self.lane.state.windows.tell(shard);
             shard.riders.join(&riders);
         }
         self.shard = None;

@@ -6,6 +6,7 @@
 
 use super::sketch::Sketch;
 use serde::{Deserialize, Serialize};
+use std::hint::black_box;
 
 /// The samples of one series.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +75,12 @@ impl Samples {
         let beyond = |kept: &Kept| kept.beyond.as_ref().map_or(0, |sketch| sketch.bytes());
         let beyond = self.0.as_deref().map_or(0, beyond);
         size_of_val(self.values()) + size_of_val(self.weights()) + beyond
+    }
+
+    /// Asks memory for the place of the next sample, without waiting for it.
+    #[inline]
+    pub(super) fn ask_for(&self) {
+        black_box(self.values().last().copied());
     }
 
     /// Takes one in; of no more than `exact` the value is kept. Answers how many bytes were needed.

@@ -153,6 +153,7 @@ impl Windows {
 
     /// Takes a point of the series at a place into a shard. `None` says that the series has left the
     /// place since it was asked for.
+    #[inline]
     pub(super) fn absorb(
         &self,
         shard: &mut Shard,
@@ -171,17 +172,29 @@ impl Windows {
             self.folded(std::mem::take(&mut state.points), 0);
         }
         let bytes = state.take(measure, turn, self.exact.load(Relaxed));
-        if bytes > 0 {
-            shard.bytes += bytes;
-            self.bytes.fetch_add(bytes, Relaxed);
+        shard.fresh += bytes;
+        if shard.fresh >= FRESH_MAX {
+            self.tell(shard);
         }
         Some(Taken::In(place))
     }
 
+    /// Adds what the points of a batch need to what all shards hold. To do so for each of them would
+    /// cost more than all else, since the processor finishes everything before it adds for others to
+    /// see.
+    pub(super) fn tell(&self, shard: &mut Shard) {
+        let fresh = std::mem::take(&mut shard.fresh);
+        if fresh > 0 {
+            shard.told += fresh;
+            self.bytes.fetch_add(fresh, Relaxed);
+        }
+    }
+
     /// Whether the series that was given a place still has it. If so it keeps it at least until the
     /// end of the shard's open window, since it counts as seen.
+    #[inline]
     pub(super) fn is_current(&self, shard: &mut Shard, place: Place) -> bool {
-        let is_seen = shard.known(place).is_some();
+        let is_seen = shard.known(place).map(|state| state.ask_for()).is_some();
         is_seen || read(&self.directory).see(place, shard.window).is_some()
     }
 
@@ -429,6 +442,9 @@ impl Windows {
         lock(&self.spare).truncate(pages);
     }
 }
+
+/// So much a shard may hold that the others do not know of.
+const FRESH_MAX: usize = 64 << 10;
 
 const fn grows(measure: &Measure<'_>) -> bool {
     !matches!(measure, Measure::Count { .. } | Measure::Gauge(_))

@@ -1,15 +1,19 @@
-//! Connections, one after the other, from TCP and Unix sockets alike.
+//! Connections, one after the other, from TCP and Unix sockets alike, and with TLS.
 //!
 //! Limits on how many there are, and how long they last, are the caller's.
 
+use super::secured::Secured;
 use super::socket::Socket;
+use crate::tls::{PeerCertificate, Refusal, Server};
 use nix::sys::socket::{MsgFlags, recv};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -29,6 +33,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// From this host.
     Unix(UnixStream),
+    /// From the network, with TLS.
+    Tls(Box<Secured>),
 }
 
 /// Who is at the other end, for people to read.
@@ -86,6 +92,30 @@ impl Acceptor {
 }
 
 impl Stream {
+    /// The same with TLS, once the handshake has come to its end, which it may take so long for.
+    /// What does not come from the network stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no stream any more.
+    pub async fn secure(self, server: &Server, patience: Duration) -> Result<Self, Refusal> {
+        match self {
+            Self::Tcp(stream) => {
+                let secured = Secured::shake_hands(stream, server, patience).await?;
+                Ok(Self::Tls(Box::new(secured)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Whom the certificate names that the peer has proved to be its own, if it was asked for one.
+    pub fn peer_certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        match self {
+            Self::Tls(stream) => stream.peer_certificate(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
     /// Waits until there is something to read, or the end. Safe to cancel.
     ///
     /// # Errors
@@ -95,6 +125,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.readable().await,
             Self::Unix(stream) => stream.readable().await,
+            Self::Tls(stream) => stream.readable().await,
         }
     }
 
@@ -103,10 +134,11 @@ impl Stream {
     /// # Errors
     ///
     /// `WouldBlock` when there is nothing, otherwise the connection is broken.
-    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+    pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read(into),
             Self::Unix(stream) => stream.try_read(into),
+            Self::Tls(stream) => stream.try_read(into),
         }
     }
 
@@ -116,10 +148,11 @@ impl Stream {
     /// # Errors
     ///
     /// As `try_read`.
-    pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+    pub fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let fd = match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tls(stream) => return stream.read_now(into),
         };
         Ok(recv(fd, into, MsgFlags::MSG_DONTWAIT)?)
     }
@@ -129,10 +162,20 @@ impl Stream {
     /// # Errors
     ///
     /// `WouldBlock` when it takes nothing, otherwise the connection is broken.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tls(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Whether all that was written is with the kernel; tries to bring it there, without waiting.
+    /// A connection that is broken holds nothing any more.
+    pub fn try_flush(&mut self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => true,
+            Self::Tls(stream) => stream.try_flush(),
         }
     }
 
@@ -145,6 +188,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.writable().await,
             Self::Unix(stream) => stream.writable().await,
+            Self::Tls(stream) => stream.writable().await,
         }
     }
 }
@@ -158,6 +202,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, into),
         }
     }
 }
@@ -171,6 +216,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
         }
     }
 
@@ -178,6 +224,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
         }
     }
 
@@ -185,6 +232,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
     }
 }

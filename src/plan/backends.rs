@@ -8,6 +8,7 @@ use crate::config::substitute::read_trimmed;
 use crate::lane::{self, Durability, Expire, Layout, OnDisk, Settings};
 use crate::mistake::Mistake;
 use crate::route::LaneSet;
+use crate::tls::{Client, ClientSettings};
 use crate::units::{Address, Secret, Span};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -140,8 +141,18 @@ fn statsd(key: &str, config: &statsd::Config, findings: &mut Findings) {
     let message = "it must be more than zero";
     let payload = config.max_payload.is_none_or(|size| size.0 > 0);
     findings.wrong_unless(payload, format!("{key}.max_payload"), message);
+    if let Some(tls) = &config.tls {
+        let is_tcp = config.address.starts_with("tcp:");
+        let message = "it needs an `address` that begins with tcp://; nothing else can speak TLS";
+        findings.wrong_unless(is_tcp, format!("{key}.tls"), message);
+        trust(key, tls, findings);
+    }
     let resolve = config.resolve_every.is_none_or(|span| !span.0.is_zero());
     findings.wrong_unless(resolve, format!("{key}.resolve_every"), message);
+}
+
+fn trust(key: &str, settings: &ClientSettings, findings: &mut Findings) {
+    findings.files(key, Client::load(settings).map(|(_, oddities)| oddities));
 }
 
 fn store(key: &str, config: store::Config, findings: &mut Findings) {
@@ -155,6 +166,18 @@ fn store(key: &str, config: store::Config, findings: &mut Findings) {
 fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
     urls(key, config, findings);
     api(key, config, findings);
+    match &config.tls {
+        Some(tls) => {
+            if !config.is_secure() {
+                findings
+                    .odd(format!("{key}.tls"), "it has no effect: no `url` begins with https://");
+            }
+            trust(key, tls, findings);
+        }
+        None if config.is_secure() => trust(key, &ClientSettings::default(), findings),
+        None => {}
+    }
+    proxy(key, config, findings);
     let mut read = |name: &str, value: &mut Option<Secret>, file: &Option<PathBuf>| {
         secret(&format!("{key}.{name}"), value, file.as_ref(), Secret::new, findings);
     };
@@ -191,6 +214,30 @@ fn urls(key: &str, config: &influxdb::Config, findings: &mut Findings) {
             let message = "it has no effect: with one `url` nobody is set aside";
             findings.odd(format!("{key}.probe"), message);
         }
+    }
+}
+
+/// With credentials it would be in logs and on pages; the environment is the place for such a one.
+fn proxy(key: &str, config: &influxdb::Config, findings: &mut Findings) {
+    let Some(text) = config.proxy.as_deref().filter(|text| *text != "none") else { return };
+    let key = format!("{key}.proxy");
+    let mut wrong = |message: &str, hint: &str| {
+        findings.mistakes.push(Mistake::new(&key, message).hint(hint));
+    };
+    match reqwest::Url::parse(text) {
+        Ok(url) if url.scheme() == "http" && url.has_host() => {
+            if !url.username().is_empty() || url.password().is_some() {
+                wrong(
+                    "credentials do not belong into the URL",
+                    "leave `proxy` out and set HTTPS_PROXY and HTTP_PROXY in the environment",
+                );
+            }
+        }
+        _ => wrong(
+            "the URL of a proxy must begin with http:// and a host",
+            "for example \"http://proxy:3128\", or \"none\"; https:// endpoints are reached \
+             through it, encrypted from end to end",
+        ),
     }
 }
 

@@ -10,11 +10,17 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends = [
             vec!["data directory".to_owned(), self.data_dir.display().to_string()],
-            vec!["admin".to_owned(), format!("http://{}", self.admin.bind)],
+            vec!["admin".to_owned(), self.admin.url()],
         ];
         f.write_str(&columns("", &ends))?;
         let listeners = self.listeners.iter().map(|(name, listener)| {
-            vec![name.clone(), listener.protocol.name().to_owned(), listener.bind.join(", ")]
+            let mut binds = listener.bind.join(", ");
+            if let Some(tls) = &listener.tls {
+                let asks =
+                    if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
+                let _ = write!(binds, " ({asks})");
+            }
+            vec![name.clone(), listener.protocol.name().to_owned(), binds]
         });
         section(f, "listeners", &listeners.collect::<Vec<_>>())?;
         let principals = self.principals.iter();

@@ -6,7 +6,8 @@ use crate::ingest::{Ack, Config};
 use crate::lane::Settings;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
-use crate::units::Address;
+use crate::tls::{Server, ServerSettings};
+use crate::units::{Address, Transport};
 
 pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
     if sections.listeners.is_empty() {
@@ -21,12 +22,16 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
     }
     let mut bound = Vec::new();
     admin(&sections.admin.bind, &mut bound, findings);
+    if let Some(tls) = &sections.admin.tls {
+        certificate("admin", tls, findings);
+    }
     for (name, listener) in &sections.listeners {
         let Some(listener) = listener else { continue };
         let key = format!("listeners.{name}");
         binds(&key, listener, &mut bound, findings);
         limits(&key, listener, findings);
         belongs(&key, listener, findings);
+        secures(&key, listener, findings);
         waits(&key, listener, sections, findings);
     }
 }
@@ -85,6 +90,27 @@ fn serves(key: &str, protocol: Protocol, address: &Address, findings: &mut Findi
         let message = format!("protocol `{name}` cannot be served over {transport}");
         findings.mistakes.push(Mistake::new(key, message).hint("use tcp:// or unix://"));
     }
+}
+
+/// The block is said for the whole listener, so nothing of it may go unencrypted.
+fn secures(key: &str, listener: &Config, findings: &mut Findings) {
+    let Some(tls) = &listener.tls else { return };
+    for (i, text) in listener.bind.iter().enumerate() {
+        let Ok(address) = text.parse::<Address>() else { continue };
+        if address.transport() != Transport::Tcp {
+            let message = format!(
+                "this listener has a `tls` block, and {}:// cannot speak TLS",
+                address.transport()
+            );
+            let hint = "move it to a listener of its own, without `tls`";
+            findings.mistakes.push(Mistake::new(format!("{key}.bind[{i}]"), message).hint(hint));
+        }
+    }
+    certificate(key, tls, findings);
+}
+
+fn certificate(key: &str, settings: &ServerSettings, findings: &mut Findings) {
+    findings.files(key, Server::load(settings).map(|(_, oddities)| oddities));
 }
 
 fn limits(key: &str, listener: &Config, findings: &mut Findings) {

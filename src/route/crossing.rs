@@ -9,13 +9,14 @@
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
 
+use super::memo::Known;
 use super::router::Table;
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
 use crate::lane::{Front, WindowPlace, series_hash};
 use crate::origin::Origin;
-use protocols::statsd::{Shape, Split, is_plain_number};
+use protocols::statsd::{Split, is_plain_number};
 use protocols::{Batch, Point, UnixNanos};
 
 /// One batch on its way.
@@ -76,6 +77,25 @@ pub enum Step {
         /// In the table, too.
         route: u16,
     },
+}
+
+/// What steps need of a line that they have not seen before.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Its number: some lane adds it up, or none hands it on and it may be none.
+    number: bool,
+    /// That it can go out as it is.
+    plain: bool,
+}
+
+impl Needs {
+    /// Those of the steps.
+    pub fn of(steps: &[Step]) -> Self {
+        let plain = steps.iter().any(|step| matches!(step, Step::Relay { .. }));
+        let is_absorbed = steps.iter().any(|step| matches!(step, Step::Absorb { .. }));
+        // What nobody adds up needs not be read, if it is certain that it can be.
+        Self { number: is_absorbed || !plain, plain }
+    }
 }
 
 impl Submitted {
@@ -187,15 +207,29 @@ impl<'t> Crossing<'t> {
         self.lasting.then_some(&self.steps)
     }
 
-    /// Does with a point what was done with an earlier one of its series, unless that cannot be
-    /// done alike any more; then nothing has happened.
-    pub fn repeat(&mut self, steps: &[Step], shape: &Shape, line: &Split<'_>) -> bool {
-        let is_plain = is_plain_number(line.value);
-        // What nobody adds up needs not be read, if it is certain that it can be.
-        let is_read = !is_plain || steps.iter().any(|step| matches!(step, Step::Absorb { .. }));
-        let measure = if is_read { shape.measure(line.value) } else { None };
-        let can_repeat = |step: &Step| self.can_repeat(*step, line, is_plain);
-        if measure.is_some() != is_read || !steps.iter().all(can_repeat) {
+    /// Whether the series of all these steps still stand where they stood. If so they do until the
+    /// end of the batch.
+    pub fn is_current(&mut self, steps: &[Step]) -> bool {
+        steps.iter().all(|step| match *step {
+            Step::Absorb { lane, place } => {
+                let front = self.fronts.get_mut(usize::from(lane));
+                front.is_some_and(|front| front.is_current(place))
+            }
+            Step::Take(_) | Step::Relay { .. } => true,
+        })
+    }
+
+    /// Does with a point what was done with an earlier one of its series, by steps that are
+    /// [current](Self::is_current), unless that cannot be done alike any more; then nothing has
+    /// happened.
+    #[inline]
+    pub fn repeat(&mut self, known: &Known<'_>, line: &Split<'_>) -> bool {
+        let Known { shape, steps, needs } = known;
+        if needs.plain && !self.relays_all(steps, line) {
+            return false;
+        }
+        let measure = if needs.number { shape.measure(line) } else { None };
+        if measure.is_some() != needs.number {
             return false;
         }
         // Whoever asks again is told why; a series that is known has no need of its hash.
@@ -204,7 +238,7 @@ impl<'t> Crossing<'t> {
         {
             return false;
         }
-        for step in steps {
+        for step in *steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
                 Step::Absorb { lane, place } => {
@@ -222,18 +256,16 @@ impl<'t> Crossing<'t> {
         true
     }
 
-    fn can_repeat(&mut self, step: Step, line: &Split<'_>, is_plain: bool) -> bool {
-        match step {
-            Step::Take(_) => true,
-            Step::Absorb { lane, place } => {
-                let front = self.fronts.get_mut(usize::from(lane));
-                front.is_some_and(|front| front.is_current(place))
-            }
+    /// Whether each lane that would get the line as it is takes this one, too.
+    fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
+        let takes = |step: &Step| match step {
+            Step::Take(_) | Step::Absorb { .. } => true,
             Step::Relay { lane, .. } => {
-                let front = self.fronts.get(usize::from(lane));
-                is_plain && front.is_some_and(|front| front.fits(line.line))
+                let front = self.fronts.get(usize::from(*lane));
+                front.is_some_and(|front| front.fits(line.line))
             }
-        }
+        };
+        is_plain_number(line.value) && steps.iter().all(takes)
     }
 
     /// Hands a line to those of the lanes that would write it for its point; answers the others.

@@ -7,7 +7,7 @@
 //! When it is full it starts anew, and where heads come back too seldom to be worth it, as with a
 //! million series, it takes [a rest](Memo::is_resting) first.
 
-use super::crossing::Step;
+use super::crossing::{Needs, Step};
 use super::router::{Edition, Table};
 use hashbrown::HashTable;
 use protocols::statsd::{Head, Shape};
@@ -38,6 +38,8 @@ pub struct Known<'m> {
     pub shape: Shape,
     /// What is done with their points.
     pub steps: &'m [Step],
+    /// What the steps need to know of a point.
+    pub needs: Needs,
 }
 
 /// One head, in two lines of the processor's cache.
@@ -50,6 +52,7 @@ struct Slot {
     tail: u16,
     /// How many steps there are.
     steps: u16,
+    needs: Needs,
     /// Where the end of a long head begins in `text`.
     text: u32,
     /// Where they begin in `steps` if they are many.
@@ -73,14 +76,45 @@ impl Memo {
         resting
     }
 
-    /// What is known of a head.
-    pub fn find(&mut self, head: &Head<'_>) -> Option<Known<'_>> {
-        let at = self.index.find(self.hash(head), |at| self.is(*at, head))?;
+    /// What a head is looked for by.
+    pub fn hash(&self, head: &Head<'_>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(head.name);
+        match *head.tail {
+            // A bar and a kind, as most are.
+            [bar, kind] => hasher.write_u16(u16::from_le_bytes([bar, kind])),
+            [bar, one, two] => hasher.write_u32(u32::from_le_bytes([bar, one, two, 0])),
+            _ => hasher.write(head.tail),
+        }
+        hasher.finish()
+    }
+
+    /// Where something is known of a head with this hash, which is almost certainly the one.
+    pub fn seek(&self, hash: u64) -> Option<u32> {
+        let is_it = |at: &u32| self.slots.get(*at as usize).is_some_and(|slot| slot.hash == hash);
+        self.index.find(hash, is_it).copied()
+    }
+
+    /// What is done with points of the head there.
+    pub fn steps(&self, at: u32) -> &[Step] {
+        self.slots.get(at as usize).map_or(&[], |slot| self.steps_of(slot))
+    }
+
+    /// What is known of a head, if it is the one that stands there.
+    #[inline]
+    pub fn known(&mut self, at: u32, head: &Head<'_>) -> Option<Known<'_>> {
+        if !self.is(at, head) {
+            return None;
+        }
         self.hits += 1;
-        let slot = self.slots.get(*at as usize)?;
+        let slot = self.slots.get(at as usize)?;
+        Some(Known { shape: slot.shape, steps: self.steps_of(slot), needs: slot.needs })
+    }
+
+    fn steps_of<'m>(&'m self, slot: &'m Slot) -> &'m [Step] {
         let (steps, many) = (usize::from(slot.steps), slot.many as usize);
-        let steps = slot.few.get(..steps).or_else(|| self.steps.get(many..many + steps))?;
-        Some(Known { shape: slot.shape, steps })
+        let steps = slot.few.get(..steps).or_else(|| self.steps.get(many..many + steps));
+        steps.unwrap_or_default()
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
@@ -126,6 +160,7 @@ impl Memo {
             name: u16::try_from(head.name.len()).ok()?,
             tail: u16::try_from(head.tail.len()).ok()?,
             steps: u16::try_from(steps.len()).ok()?,
+            needs: Needs::of(steps),
             text: u32::try_from(self.text.len()).ok()?,
             many: u32::try_from(self.steps.len()).ok()?,
             few: [Step::Take(0); STEPS],
@@ -141,6 +176,7 @@ impl Memo {
         Some(slot)
     }
 
+    #[inline]
     fn is(&self, at: u32, head: &Head<'_>) -> bool {
         let Some(slot) = self.slots.get(at as usize) else { return false };
         let Head { name, tail } = head;
@@ -156,13 +192,6 @@ impl Memo {
     fn is_long(&self, slot: &Slot, head: &Head<'_>) -> bool {
         let rest = self.text.get(slot.text as usize..).unwrap_or_default();
         head.name.iter().chain(head.tail).eq(slot.head.iter().chain(rest).take(head.len()))
-    }
-
-    fn hash(&self, head: &Head<'_>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(head.name);
-        hasher.write(head.tail);
-        hasher.finish()
     }
 }
 
@@ -205,7 +234,9 @@ mod tests {
             Step::Take(route) => *route,
             other => panic!("{other:?}"),
         };
-        memo.find(&head(line)).map(|known| known.steps.iter().map(route).collect())
+        let head = head(line);
+        let at = memo.seek(memo.hash(&head))?;
+        memo.known(at, &head).map(|known| known.steps.iter().map(route).collect())
     }
 
     #[test]
@@ -263,6 +294,7 @@ mod tests {
     fn a_slot_is_two_lines_of_the_cache() {
         assert_eq!(size_of::<Slot>(), 128);
         let count = Measure::Count { delta: 3.0, rate: 0.5 };
-        assert_eq!(shape("a:1|c|@0.5").measure(b"3"), Some(count));
+        let three = splits(b"a:3|c").next().unwrap().unwrap();
+        assert_eq!(shape("a:1|c|@0.5").measure(&three), Some(count));
     }
 }

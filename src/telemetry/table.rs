@@ -50,6 +50,11 @@ pub(super) const METRICS: &[Metric] = &[
         "How long these requests took, from their head to their answer, together.",
         |view| view.listeners(|book| float(book.ack_micros.get()) / 1e6),
     ),
+    gauge(
+        "pointsman_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that a listener or a backend shows ends, in seconds since 1970.",
+        View::certificates,
+    ),
     gauge("pointsman_connections", "Connections open now.", |view| {
         view.listeners(|book| float(book.connections.get()))
     }),

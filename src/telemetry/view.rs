@@ -44,6 +44,14 @@ impl View {
             .collect()
     }
 
+    /// When certificates end, of all that show one.
+    pub(super) fn certificates(&self) -> Vec<Sample<f64>> {
+        let listeners = self.listeners(|book| book.certificate_expires.get());
+        let backends = self.backends(|book| book.certificate_expires.get());
+        let shown = listeners.into_iter().chain(backends).filter(|(_, ends)| *ends > 0);
+        shown.map(|(labels, ends)| (labels, float(ends))).collect()
+    }
+
     /// What each route took.
     pub(super) fn routes(&self) -> Vec<Sample<u64>> {
         let sample =

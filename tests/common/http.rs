@@ -35,6 +35,11 @@ impl Http {
         Http { base: base.parse().unwrap(), client }
     }
 
+    /// The same by a client of one's own.
+    pub fn by(client: Client, base: &str) -> Http {
+        Http { base: base.parse().unwrap(), client }
+    }
+
     /// The server's `host:port`.
     pub fn address(&self) -> String {
         self.base.authority().to_owned()

@@ -33,6 +33,18 @@ impl Influxd {
         Influxd::start_with("auth-enabled = true").await
     }
 
+    /// One that speaks HTTPS, of which these lines of `[http]` tell; asked by this client.
+    pub async fn start_secure(settings: &str, client: reqwest::Client) -> Influxd {
+        let directory = tempfile::tempdir().unwrap();
+        let settings: &'static str = Box::leak(settings.to_owned().into_boxed_str());
+        let mut daemon = spawn(directory.path(), 0, settings);
+        let port = daemon.address("tcp").await.port();
+        let http = Http::by(client, &format!("https://127.0.0.1:{port}"));
+        let mut server = Influxd { daemon, http, port, settings, directory };
+        server.wait_until_ready().await;
+        server
+    }
+
     async fn start_with(settings: &'static str) -> Influxd {
         let directory = tempfile::tempdir().unwrap();
         let mut daemon = spawn(directory.path(), 0, settings);
@@ -45,6 +57,10 @@ impl Influxd {
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     pub async fn create_database(&self, name: &str) {

@@ -16,6 +16,7 @@
 #![allow(clippy::print_stderr)]
 
 mod case;
+mod certificates;
 mod client;
 mod daemon;
 mod endurance;
@@ -37,6 +38,7 @@ mod tools;
 mod victoria_metrics;
 
 pub use case::{Case, assert_balanced, read_to_end};
+pub use certificates::{Authority, Issued, TlsFront, connect, installed};
 pub use client::run_client;
 pub use daemon::{Daemon, Ended, is_drained, with_output_in};
 pub use endurance::size;

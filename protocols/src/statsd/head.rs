@@ -24,6 +24,8 @@ pub struct Split<'a> {
     pub head: Head<'a>,
     /// Between the first colon and the bar behind it.
     pub value: &'a [u8],
+    /// The value, if it is spelt in few digits and nothing else.
+    whole: Option<u64>,
 }
 
 /// A line without its value.
@@ -50,6 +52,7 @@ impl Head<'_> {
 /// The lines of a datagram, as [`lines`](super::lines) has them, each taken apart at its first
 /// colon and the bar behind it, or as it is where it has none. One CR at the end is no part of the
 /// tail.
+#[inline]
 pub fn splits(datagram: &[u8]) -> impl Iterator<Item = Result<Split<'_>, &[u8]>> {
     let mut rest = datagram;
     let next = move || {
@@ -65,30 +68,53 @@ pub fn splits(datagram: &[u8]) -> impl Iterator<Item = Result<Split<'_>, &[u8]>>
 }
 
 /// The first line of a text; each byte of it is looked at once.
+#[inline]
 pub(super) fn split(text: &[u8]) -> Option<Split<'_>> {
     let (name, rest) = text.split_at_checked(memchr::memchr2(b':', b'\n', text)?)?;
     let rest = rest.strip_prefix(b":")?;
-    // Values are so short that a search would take longer to begin than this to end.
-    let bar = rest.iter().position(|byte| matches!(byte, b'|' | b'\n'))?;
+    let (digits, whole) = leading_digits(rest);
+    let (bar, whole) = match rest.get(digits) {
+        Some(b'|') if (1..=DIGITS_MAX).contains(&digits) => (digits, Some(whole)),
+        // Values are so short that a search would take longer to begin than this to end.
+        _ => (rest.iter().position(|byte| matches!(byte, b'|' | b'\n'))?, None),
+    };
     let (value, tail) = rest.split_at_checked(bar).filter(|(_, tail)| tail.starts_with(b"|"))?;
     let tail = upto_lf(tail);
     let line = text.get(..name.len() + 1 + value.len() + tail.len())?;
     let tail = tail.strip_suffix(b"\r").unwrap_or(tail);
-    Some(Split { line, head: Head { name, tail }, value })
+    Some(Split { line, head: Head { name, tail }, value, whole })
 }
 
-/// So are most tails, which are only a kind.
+/// How many digits there are at the beginning, and their number, as far as it has few.
+#[inline]
+fn leading_digits(text: &[u8]) -> (usize, u64) {
+    let (mut count, mut number) = (0, 0_u64);
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+        count += 1;
+    }
+    (count, number)
+}
+
+/// Most tails are only a kind.
+#[inline]
 fn upto_lf(text: &[u8]) -> &[u8] {
-    let (near, far) = text.split_at_checked(NEAR).unwrap_or((text, &[]));
-    let end = match near.iter().position(|byte| *byte == b'\n') {
-        Some(end) => end,
-        None => near.len() + memchr::memchr(b'\n', far).unwrap_or(far.len()),
+    let end = match text {
+        [b'\n', ..] => 0,
+        [_, b'\n', ..] => 1,
+        [_, _, b'\n', ..] => 2,
+        [_, _, _, b'\n', ..] => 3,
+        _ => memchr::memchr(b'\n', text).unwrap_or(text.len()),
     };
     text.get(..end).unwrap_or(text)
 }
 
-/// `|ms` and the LF.
-const NEAR: usize = 4;
+/// A double holds all numbers of so many digits.
+const DIGITS_MAX: usize = 15;
 
 /// What a head says of the measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,18 +152,27 @@ impl Shape {
     }
 
     /// What a line of this shape measures.
-    pub fn measure(&self, value: &[u8]) -> Option<Measure<'static>> {
+    #[inline]
+    pub fn measure(&self, line: &Split<'_>) -> Option<Measure<'static>> {
+        #[allow(clippy::cast_precision_loss)] // There is none.
+        if let Some(whole) = line.whole {
+            return Some(self.measure_of(whole as f64, false));
+        }
+        let is_signed = matches!(line.value, [b'+' | b'-', ..]);
+        Some(self.measure_of(parse_finite_bytes(line.value)?, is_signed))
+    }
+
+    #[inline]
+    const fn measure_of(&self, value: f64, is_signed: bool) -> Measure<'static> {
         let Self { kind, rate } = *self;
-        let is_signed = matches!(value, [b'+' | b'-', ..]);
-        let value = parse_finite_bytes(value)?;
-        Some(match kind {
+        match kind {
             Kind::Gauge if is_signed => Measure::GaugeShift(value),
             Kind::Gauge => Measure::Gauge(value),
             Kind::Timer => Measure::Timing { ms: value, rate },
             Kind::Histogram => Measure::Histogram { value, rate },
             Kind::Distribution => Measure::Distribution { value, rate },
             _ => Measure::Count { delta: value, rate },
-        })
+        }
     }
 }
 
@@ -192,7 +227,7 @@ mod tests {
         fn lines_are_what_they_are(texts in prop::collection::vec(piece(), 0..20)) {
             let datagram = texts.concat();
             let found = splits(datagram.as_bytes()).map(|split| match split {
-                Ok(Split { line, head: Head { name, tail }, value }) => {
+                Ok(Split { line, head: Head { name, tail }, value, .. }) => {
                     let cr: &[u8] = if line.ends_with(b"\r") { b"\r" } else { b"" };
                     assert_eq!([name, b":", value, tail, cr].concat(), line);
                     line
@@ -218,7 +253,7 @@ mod tests {
             let [one, split] = [&one, &other].map(|line| splits(line.as_bytes()).next());
             let (Some(Ok(one)), Some(Ok(split))) = (one, split) else { return Ok(()) };
             prop_assume!(one.head == split.head);
-            let Some(measure) = shape.measure(split.value) else { return Ok(()) };
+            let Some(measure) = shape.measure(&split) else { return Ok(()) };
             let again = parsed(other.as_bytes()).expect("what is known is not refused");
             prop_assert_eq!(again.len(), 1);
             let expected = Point { measure, ..known.point(0).unwrap() };

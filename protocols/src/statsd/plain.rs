@@ -9,13 +9,14 @@ use crate::{Batch, scan};
 
 /// Writes the point of a plain line.
 pub(super) fn metric(line: &[u8], out: &mut Batch) -> Option<Parsed> {
-    let Split { head: Head { name, tail }, value, .. } = split(line)?;
+    let split = split(line)?;
+    let Split { head: Head { name, tail }, value, .. } = split;
     let shape = Shape::plain(tail)?;
     let is_all = name.len() + 1 + value.len() + tail.len() == line.len();
     if !is_all || !(1..=BYTES_MAX).contains(&name.len()) || scan::any(name, is_special) {
         return None;
     }
-    let measure = shape.measure(value)?;
+    let measure = shape.measure(&split)?;
     out.begin(std::str::from_utf8(name).ok()?).finish(measure, None, "");
     Some(Parsed { points: 1, unknown_fields: 0 })
 }

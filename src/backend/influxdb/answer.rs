@@ -8,6 +8,7 @@
 //! | 413 | too large: send halves, and no more than that from now on |
 //! | other 4xx | refused for good |
 //! | 401, 403, 404 | hold: a person has to mend credentials, rights or the database |
+//! | 400 of whoever speaks TLS before the database | hold: likewise, the URL or a certificate |
 //! | 408, 429, 3xx, 5xx, no answer | come back later |
 //! | 500 that does not say when | the same, and it may be this payload's fault |
 //!
@@ -38,6 +39,7 @@ impl Answer<'_> {
             200..=299 => Outcome::Delivered,
             413 => Outcome::Divide { reason: TOO_LARGE, detail },
             401 | 403 | 404 | 408 | 429 | 300..=399 => self.retry(detail, now),
+            400 if is_about_tls(self.body) => self.retry(detail, now),
             400..=499 => match self.refused() {
                 Some(rejected) => Outcome::Partial { rejected, reason: PARTIAL, detail },
                 None if matches!(self.status, 400 | 422) => {
@@ -77,6 +79,12 @@ impl Answer<'_> {
             .iter()
             .any(|text| self.body.contains(text))
     }
+}
+
+/// Whether a server or a proxy says that a request came without TLS, or without the certificate
+/// that it wants. Such words begin the body: within, they could be a quoted line's.
+fn is_about_tls(body: &str) -> bool {
+    TLS_WORDS.iter().any(|words| body.trim_start().starts_with(words))
 }
 
 /// How many lines the message complains of. It quotes them, and a line has no line feed, so what
@@ -128,6 +136,15 @@ pub(super) fn words(body: &str) -> String {
     let message = message(body);
     message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect()
 }
+
+/// Of Go's servers, among them InfluxDB 1.x and 2.x; of nginx; of ourselves.
+const TLS_WORDS: &[&str] = &[
+    "Client sent an HTTP request to an HTTPS server",
+    "<html>\r\n<head><title>400 The plain HTTP request was sent to HTTPS port",
+    "<html>\r\n<head><title>400 The SSL certificate error",
+    "<html>\r\n<head><title>400 No required SSL certificate was sent",
+    "{\"error\":{\"code\":\"tls_handshake\"",
+];
 
 const PARTIAL: &str = "partial_write";
 const REJECTED: &str = "rejected";
@@ -197,6 +214,17 @@ mod tests {
                 400,
                 "{\"error\":\"partial write: unable to parse 'a s=\\\"unable to parse 'b\\\"': missing fields dropped=0\"}",
                 "partial 1",
+            ),
+            (400, "Client sent an HTTP request to an HTTPS server.\n", "retry 0"),
+            (
+                400,
+                "<html>\r\n<head><title>400 No required SSL certificate was sent</title></head>\r\n",
+                "retry 0",
+            ),
+            (
+                400,
+                r#"{"error":"unable to parse 'Client sent an HTTP request to an HTTPS server'"}"#,
+                "divide rejected",
             ),
             (401, r#"{"error":"authorization failed"}"#, "retry 0"),
             (403, "", "retry 0"),

@@ -1,13 +1,17 @@
 //! What a shipper holds open: a stream, or a socket for datagrams.
 
 use super::calls::Call;
+use crate::tls::Client;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
-use tokio::io::{AsyncWriteExt, Interest};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 /// An open way to the peer, and its address where it has one.
 #[derive(Debug)]
@@ -15,6 +19,7 @@ pub(super) enum Connection {
     Udp(UdpSocket, SocketAddr),
     Unixgram(UnixDatagram),
     Tcp(TcpStream, SocketAddr),
+    Tls(Box<TlsStream<TcpStream>>, SocketAddr),
     Unix(UnixStream),
 }
 
@@ -35,6 +40,16 @@ impl Connection {
         Ok(Self::Tcp(stream, peer))
     }
 
+    /// The same with TLS, where it leads over the network.
+    pub(super) async fn secure(self, tls: &Client, host: &str) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream, peer) => {
+                Ok(Self::Tls(Box::new(tls.connect(host, stream).await?), peer))
+            }
+            other => Ok(other),
+        }
+    }
+
     pub(super) fn unixgram(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
@@ -46,22 +61,24 @@ impl Connection {
     }
 
     pub(super) const fn is_stream(&self) -> bool {
-        matches!(self, Self::Tcp(..) | Self::Unix(_))
+        matches!(self, Self::Tcp(..) | Self::Tls(..) | Self::Unix(_))
     }
 
     /// The address of the peer, of which a name may have another one by now.
     pub(super) const fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Self::Udp(_, peer) | Self::Tcp(_, peer) => Some(*peer),
+            Self::Udp(_, peer) | Self::Tcp(_, peer) | Self::Tls(_, peer) => Some(*peer),
             Self::Unixgram(_) | Self::Unix(_) => None,
         }
     }
 
     /// Whether the peer has not hung up.
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&mut self) -> bool {
         match self {
             Self::Udp(..) | Self::Unixgram(_) => true,
             Self::Tcp(stream, _) => open(|buf| stream.try_read(buf)),
+            // What it says may be TLS's own affair, so it has to be decrypted.
+            Self::Tls(stream, _) => open(|buf| try_read(stream, buf)),
             Self::Unix(stream) => open(|buf| stream.try_read(buf)),
         }
     }
@@ -71,7 +88,7 @@ impl Connection {
         match self {
             Self::Udp(socket, _) => Some(Socket::Udp(socket)),
             Self::Unixgram(socket) => Some(Socket::Unix(socket)),
-            Self::Tcp(..) | Self::Unix(_) => None,
+            Self::Tcp(..) | Self::Tls(..) | Self::Unix(_) => None,
         }
     }
 
@@ -79,6 +96,10 @@ impl Connection {
     pub(super) async fn write_all(&mut self, body: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream, _) => stream.write_all(body).await,
+            Self::Tls(stream, _) => {
+                stream.write_all(body).await?;
+                stream.flush().await
+            }
             Self::Unix(stream) => stream.write_all(body).await,
             Self::Udp(..) | Self::Unixgram(_) => Err(ErrorKind::Unsupported.into()),
         }
@@ -87,12 +108,22 @@ impl Connection {
 
 /// A statsd server never writes, so all there can be to read is the end of the stream. A stream
 /// that the peer closed would take one more write and lose it without a word.
-fn open(read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
+fn open(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> bool {
     let mut buffer = [0; 64];
     match read(&mut buffer) {
         Ok(0) => false,
         Ok(_) => true,
         Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+/// Reads what is there, without waiting.
+fn try_read(stream: &mut TlsStream<TcpStream>, into: &mut [u8]) -> io::Result<usize> {
+    let mut buffer = ReadBuf::new(into);
+    let mut cx = Context::from_waker(Waker::noop());
+    match Pin::new(stream).poll_read(&mut cx, &mut buffer) {
+        Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
     }
 }
 

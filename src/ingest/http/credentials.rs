@@ -125,7 +125,10 @@ fn by_signature(
     access: &Access,
     web: &Web,
 ) -> Result<Sender, Refusal> {
-    let target = target::of(request, access.trusts_forwarded()).ok_or_else(|| wrong(access))?;
+    let peer = request.extensions().get::<Peer>();
+    let is_tls = web.tls.is_some() && matches!(peer, Some(Peer::Net(_)));
+    let target = target::of(request, is_tls, access.trusts_forwarded());
+    let target = target.ok_or_else(|| wrong(access))?;
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let (media_type, challenges) = (kind.unwrap_or("").to_owned(), access.challenges());
     match access.by_signature(&signed, &target, web.clock.now()) {
@@ -134,7 +137,6 @@ fn by_signature(
             Ok(Sender::Known(Admitted { gate, payload, challenges }))
         }
         Signer::Elsewhere(service) => {
-            let peer = request.extensions().get::<Peer>();
             let from = peer.and_then(|peer| proof(peer).address);
             let question = Question { service, signed, target, from, media_type, challenges };
             Ok(Sender::Elsewhere(Box::new(question)))

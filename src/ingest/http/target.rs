@@ -10,7 +10,7 @@ use axum::http::header::HOST;
 use axum::http::uri::Authority;
 
 /// None of a request that names no host.
-pub(super) fn of(request: &Request, trust_forwarded: bool) -> Option<Target> {
+pub(super) fn of(request: &Request, is_tls: bool, trust_forwarded: bool) -> Option<Target> {
     let headers = request.headers();
     let forwarded = |name: &str| text(headers, name).filter(|_| trust_forwarded);
     let host: Authority =
@@ -20,7 +20,7 @@ pub(super) fn of(request: &Request, trust_forwarded: bool) -> Option<Target> {
         (None, Some(proto)) if proto.eq_ignore_ascii_case("https") => {
             host.port_u16().unwrap_or(443)
         }
-        (None, _) => host.port_u16().unwrap_or(80),
+        (None, _) => host.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
     };
     Some(Target {
         method: request.method().as_str().to_owned(),
@@ -47,7 +47,8 @@ mod tests {
             let request = Request::builder().method("PUT").uri("/v1/points?a=b%20c");
             let request =
                 headers.iter().fold(request, |all, (name, value)| all.header(*name, *value));
-            let target = of(&request.body(Body::empty()).unwrap(), trust);
+            let request = request.body(Body::empty()).unwrap();
+            let target = of(&request, false, trust);
             if let Some(target) = &target {
                 assert_eq!((&*target.method, &*target.resource), ("PUT", "/v1/points?a=b%20c"));
             }
@@ -58,6 +59,8 @@ mod tests {
         check(&[host], false, Some(("gateway.example.com", 8080)));
         check(&[("host", "h")], false, Some(("h", 80)));
         check(&[("host", "[::1]:81")], false, Some(("[::1]", 81)));
+        let request = Request::builder().header("host", "h").body(Body::empty()).unwrap();
+        assert_eq!(of(&request, true, false).unwrap().port, 443);
         check(&[], false, None);
         check(&[("host", "a b")], false, None);
         let outside = ("x-forwarded-host", "stats.example.com, inner");

@@ -111,15 +111,17 @@ async fn outcome(
     let yard = Yard::new(access);
     let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
     for batch in batches {
-        for datagram in batch {
-            let table = intake.table();
-            for line in datagram.split_inclusive('\n') {
-                if forgetful {
-                    memo = Memo::default();
-                }
-                intake.lines(&table, &mut memo).take(line.as_bytes(), || None);
+        let table = intake.table();
+        if forgetful {
+            for line in batch.iter().flat_map(|datagram| datagram.split_inclusive('\n')) {
+                memo = Memo::default();
+                intake.lines(&table, &mut memo).take([line.as_bytes()], |_| None);
             }
+        } else {
+            let datagrams = batch.iter().map(String::as_bytes);
+            intake.lines(&table, &mut memo).take(datagrams, |_| None);
         }
+        drop(table);
         sleep(Duration::from_secs(11)).await;
     }
     drop(intake);

@@ -25,6 +25,7 @@ impl<T: Default> Pages<T> {
     }
 
     /// The value at a place, to be changed, if its page exists.
+    #[inline]
     pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.pages.get_mut(page_of(at))?.as_mut()?.get_mut(local(at))
     }

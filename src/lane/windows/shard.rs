@@ -14,8 +14,10 @@ pub(in crate::lane) struct Shard {
     twins: Vec<u32>,
     /// The number of the open window.
     pub(super) window: u32,
-    /// What samples, members and gauge shifts take.
-    pub(super) bytes: usize,
+    /// What samples, members and gauge shifts take, as far as all shards know of it.
+    pub(super) told: usize,
+    /// The rest of it.
+    pub(super) fresh: usize,
     /// Who rides with the points in it.
     pub(in crate::lane) riders: Riders,
     /// A name that had to be made fit; here so that its memory is kept.
@@ -33,6 +35,7 @@ pub(super) struct State {
 
 impl Shard {
     /// What the window holds of a series that was seen in it.
+    #[inline]
     pub(super) fn known(&mut self, place: Place) -> Option<&mut State> {
         self.states.get_mut(place.at).filter(|state| state.born == place.born && state.born != 0)
     }
@@ -57,7 +60,8 @@ impl Shard {
         self.window = self.window.wrapping_add(1);
         let (states, twins) = (std::mem::take(&mut self.states), std::mem::take(&mut self.twins));
         let riders = std::mem::take(&mut self.riders);
-        (Seen { states, twins }, riders, std::mem::take(&mut self.bytes))
+        self.fresh = 0;
+        (Seen { states, twins }, riders, std::mem::take(&mut self.told))
     }
 }
 
@@ -74,7 +78,16 @@ impl State {
         self.born != 0
     }
 
+    /// Asks memory for what the next measurement changes, without waiting for it.
+    #[inline]
+    pub(super) fn ask_for(&self) {
+        if let Aggregate::Samples(samples) = &self.aggregate {
+            samples.ask_for();
+        }
+    }
+
     /// Takes a measurement in; answers how many bytes were needed for it.
+    #[inline]
     pub(super) fn take(&mut self, measure: &Measure<'_>, turn: u64, exact: usize) -> usize {
         self.points += 1;
         self.aggregate.absorb(measure, turn, exact)
