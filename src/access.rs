@@ -54,6 +54,7 @@ pub struct Access {
     listeners: BTreeMap<String, Arc<Principal>>,
     tokens: Vec<(Hashed, Arc<Principal>)>,
     basic: Vec<(String, Hashed, Arc<Principal>)>,
+    names: BTreeMap<String, Arc<Principal>>,
     /// Those that ask for more first.
     unix: Vec<(UnixPeer, Arc<Principal>)>,
     /// The smallest first.
@@ -103,6 +104,7 @@ impl Access {
         let basic = config.basic.iter();
         let basic = basic.filter_map(|one| Some((one.username.clone(), one.password?, same())));
         self.basic.extend(basic);
+        self.names.extend(config.mtls.iter().map(|name| (name.clone(), same())));
         self.unix.extend(config.unix.iter().map(|peer| (*peer, same())));
         self.networks.extend(config.networks.iter().map(|network| (*network, same())));
         for HawkCredentials { id, key, .. } in &config.hawk.credentials {
@@ -133,18 +135,20 @@ impl Access {
     }
 
     /// The gate for what carries no credentials and comes by that listener. What says most about
-    /// the sender counts: the user of a process on this host, else the smallest network that has
-    /// his address, else the listener.
+    /// the sender counts: his certificate, else the user of a process on this host, else the smallest
+    /// network that has his address, else the listener.
     pub fn by_connection(&self, listener: &str, proof: &Proof) -> Gate {
         if self.is_open() {
             return Gate::Open;
         }
+        let certificate = || proof.names.iter().find_map(|name| self.names.get(name));
         let user = || proof.user.and_then(|user| first(&self.unix, |peer| peer.is(user)));
         let network = || {
             let address = proof.address?;
             first(&self.networks, |network| network.contains(address))
         };
-        let principal = user().or_else(network).or_else(|| self.listeners.get(listener));
+        let sender = certificate().or_else(user).or_else(network);
+        let principal = sender.or_else(|| self.listeners.get(listener));
         principal.map_or(Gate::Shut, |principal| Gate::of(Arc::clone(principal)))
     }
 
@@ -228,6 +232,7 @@ mod tests {
             "ops": { "tokens": ["tok-3"], "basic": [{ "username": "o", "password": "tok-1" }] },
             "wide": { "networks": ["10.0.0.0/8", "fd00::/8"] },
             "near": { "networks": ["10.1.0.0/16"], "unix": [{ "uid": 7 }] },
+            "worker": { "mtls": ["worker.example.com"] },
             "group": { "unix": [{ "uid": 7, "gid": 8 }] },
         }));
         Access::new(&principals.unwrap(), [("api", "own")].into_iter(), &Meters::default())
@@ -264,6 +269,14 @@ mod tests {
         check("statsd", None, Some((7, 9)), Some("near"));
         check("statsd", None, Some((7, 8)), Some("group"));
         check("statsd", None, Some((6, 8)), Some("edge"));
+        for (names, expected) in
+            [(&["other", "worker.example.com"][..], "worker"), (&["other"], "near"), (&[], "near")]
+        {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            let address = Some("10.1.0.1".parse().unwrap());
+            let gate = access.by_connection("statsd", &Proof { address, names, user: None });
+            assert_eq!(named(&gate), Some(expected));
+        }
     }
 
     #[test]

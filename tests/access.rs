@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::{Case, Gateway, Reply, UdpSink, eventually, pointsman, read_to_end};
+use common::{
+    Authority, Case, Gateway, Reply, UdpSink, connect, eventually, pointsman, read_to_end,
+};
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -344,6 +346,40 @@ prefix = "wide."
     }
     case.books("tsdb", 4, json!({})).await;
     assert_eq!((count("near.t"), count("wide.t")), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_known_by_their_certificates() {
+    let authority = Authority::new("root");
+    let tls = authority.install("l", &authority.issue(&["127.0.0.1"]));
+    let tls = format!("tls = {{ {tls}, client_ca = \"{}\" }}\n", authority.ca());
+    let listener = |name: &str, protocol: &str| {
+        let bind = "bind = [\"tcp://127.0.0.1:0\"]\n";
+        format!("[listeners.{name}]\nprotocol = \"{protocol}\"\n{bind}{tls}")
+    };
+    let principals = "[principals.worker]\nmtls = [\"worker.test\"]\n\
+                      scopes = [\"stats:put-points:a\"]\nprefix = \"worker.\"\n";
+    let config = [&listener("web", "http"), &listener("lines", "statsd"), principals].concat();
+    let case = Case::start(&config).await;
+    let (worker, other) = (authority.issue(&["worker.test"]), authority.issue(&["other.test"]));
+    for (shown, name, status) in [(&worker, "a", 204), (&worker, "b", 403), (&other, "a", 401)] {
+        let url = format!("https://{}/v1/points", case.gateway.addr("web", "tcp"));
+        let body = json!({ "name": name, "value": 1 }).to_string();
+        let reply = authority.http(Some(shown)).post(url).body(body).send().await.unwrap();
+        assert_eq!(reply.status(), status, "{name}");
+    }
+    for shown in [&worker, &other] {
+        let to = case.gateway.addr("lines", "tcp");
+        let mut stream = connect(authority.client(Some(shown)), to).await.unwrap();
+        stream.write_all(b"a:1|c\nb:1|c\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+    let ledger = case.books("lines", 4, json!({})).await;
+    let denials = &ledger["listeners"]["lines"]["denials"];
+    assert_eq!(*denials, json!({ "no_principal": 2, "scope": 1 }));
+    let mut rows = case.raw();
+    rows.retain(|row| row.ends_with("counter 1.0"));
+    assert_eq!(rows, ["worker.a counter 1.0"]);
 }
 
 #[tokio::test]

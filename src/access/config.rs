@@ -24,6 +24,8 @@ pub struct Config {
     pub basic: Vec<Basic>,
     /// Processes on this host that come by a stream in the file system.
     pub unix: Vec<UnixPeer>,
+    /// Names in the certificates that clients show to a listener which asks for one.
+    pub mtls: Vec<String>,
     /// Where it may come from.
     pub networks: Vec<Network>,
     /// What it may write.

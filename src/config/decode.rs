@@ -285,9 +285,6 @@ impl Decoder<'_> {
 }
 
 fn unknown(key: &str, word: &str, known: &[&str]) -> Mistake {
-    if LATER.contains(&word) {
-        return not_yet(key, word);
-    }
     let mistake = Mistake::new(key, format!("unknown key `{word}`"));
     if let Some(hint) = did_you_mean(word, known.iter().copied()) {
         return mistake.hint(hint);
@@ -299,10 +296,6 @@ fn unknown(key: &str, word: &str, known: &[&str]) -> Mistake {
         },
         kinds => mistake.hint(format!("it is a key of kind = {}", kinds.join(" or "))),
     }
-}
-
-fn not_yet(key: &str, word: &str) -> Mistake {
-    Mistake::new(key, format!("`{word}` is not available in this version"))
 }
 
 /// The kinds of backend that have a key of their own of this name.
@@ -379,9 +372,6 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
         Segment::Enum { .. } | Segment::Unknown => None,
     }
 }
-
-/// What the public contract has and this version has not.
-const LATER: [&str; 1] = ["mtls"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -466,16 +456,6 @@ mod tests {
                 "routes[0].match.tags.a: expected a text or a list of texts",
                 "routes[1]: expected a table, found `7`",
             ],
-        );
-    }
-
-    #[test]
-    fn what_is_not_built_yet_is_not_unknown() {
-        check(
-            json!({
-                "principals": { "p": { "mtls": ["CN"] } },
-            }),
-            &["principals.p.mtls: `mtls` is not available in this version"],
         );
     }
 

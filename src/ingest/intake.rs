@@ -11,7 +11,7 @@ use crate::access::{Denial, Proof};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
-use crate::net::Peer;
+use crate::net::{Peer, PeerCertificate};
 use crate::route::{Level, Memo, Receipt, Router, Table, Turned};
 use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
@@ -198,6 +198,12 @@ impl<'a> From<&'a Peer> for Who<'a> {
     fn from(peer: &'a Peer) -> Self {
         Self(Some(peer))
     }
+}
+
+/// What is certain of a peer that has shown a certificate, or has not.
+pub(super) fn certified(peer: &Peer, certificate: Option<&Arc<PeerCertificate>>) -> Proof {
+    let names = certificate.map(|certificate| certificate.names.iter().cloned().collect());
+    Proof { names: names.unwrap_or_default(), ..proof(peer) }
 }
 
 /// What is certain of a peer.

@@ -84,6 +84,7 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
         list("users", &texts(&mut config.basic.iter().map(|user| user.username.clone()))),
         list("Hawk keys", &texts(&mut config.hawk.credentials.iter().map(|one| one.id.clone()))),
         config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
+        list("certificates of", &config.mtls),
         list("processes of", &texts(&mut config.unix.iter().map(ToString::to_string))),
         list("networks", &texts(&mut config.networks.iter().map(ToString::to_string))),
     ];

@@ -25,6 +25,7 @@ pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
         known(&key, config, findings);
     }
     listeners_exist(sections, findings);
+    certificates_are_asked_for(sections, findings);
     differ(sections, findings);
     everybody_is_heard(sections, findings);
 }
@@ -197,6 +198,23 @@ fn listeners_exist(sections: &Sections, findings: &mut Findings) {
     }
 }
 
+/// Nobody shows a certificate who is not asked for one.
+fn certificates_are_asked_for(sections: &Sections, findings: &mut Findings) {
+    let asks = |listener: &crate::ingest::Config| {
+        listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+    };
+    // One that could not be read may ask.
+    if sections.listeners.values().any(|listener| listener.as_ref().is_none_or(asks)) {
+        return;
+    }
+    for (name, config) in &sections.principals {
+        if config.as_ref().is_some_and(|config| !config.mtls.is_empty()) {
+            let message = "no listener has `tls` with a `client_ca`, so nobody shows a certificate";
+            findings.odd(format!("principals.{name}.mtls"), message);
+        }
+    }
+}
+
 /// Whatever tells who somebody is belongs to one principal.
 fn differ(sections: &Sections, findings: &mut Findings) {
     let mut taken = Taken::default();
@@ -221,6 +239,8 @@ fn differ(sections: &Sections, findings: &mut Findings) {
             claim.service(&mut taken.service);
         }
         let networks = config.networks.iter().copied();
+        let names = config.mtls.iter().cloned();
+        claim.each("mtls", names, &mut taken.names, |it| format!("the certificate of `{it}`"));
         claim.each("networks", networks, &mut taken.networks, |it| format!("network {it}"));
     }
 }
@@ -233,6 +253,7 @@ struct Taken {
     users: BTreeMap<String, String>,
     ids: BTreeMap<String, String>,
     service: Option<String>,
+    names: BTreeMap<String, String>,
     unix: BTreeMap<crate::access::UnixPeer, String>,
     networks: BTreeMap<crate::access::Network, String>,
 }
@@ -403,7 +424,6 @@ mod tests {
             ("hawk.root_url = 'tc.example.com'", &["hawk.root_url: it is not the root"]),
             ("hawk.root_url = 'https://u:S3CR3T@h'", &["hawk.root_url: it is not the root"]),
             ("scope = ['*']", &["unknown key `scope` (did you mean `scopes`?)"]),
-            ("mtls = ['CN']", &["`mtls` is not available in this version"]),
         ] {
             let all = if keys.starts_with("scopes") { "" } else { ALL };
             let text = format!("[principals.a]\nlisteners = ['statsd']\n{keys}\n{all}");
@@ -422,6 +442,10 @@ mod tests {
             ),
             (format!("[principals.a]\n{ALL}networks = ['::1']\n"), &[]),
             ("[principals.a]\nlisteners = ['statsd']\n".to_owned(), &["it may write nothing"]),
+            (
+                format!("[principals.a]\n{ALL}mtls = ['w']\nlisteners = ['statsd']\n"),
+                &["mtls: no listener has `tls` with a `client_ca`"],
+            ),
             (
                 format!("[principals.a]\n{ALL}networks = ['::1']\nlisteners = ['statsd']\n"),
                 &["networks: either is enough"],

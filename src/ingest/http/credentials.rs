@@ -11,8 +11,8 @@ use crate::access::{
     Access, AuthService, Credential, Gate, Signed, Signer, Target, Unreadable, Unvouched,
     is_payload,
 };
-use crate::ingest::intake::proof;
-use crate::net::Peer;
+use crate::ingest::intake::{certified, proof};
+use crate::net::{Peer, PeerCertificate};
 use crate::origin::Protocol;
 use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -109,7 +109,9 @@ impl Admitted {
 }
 
 fn by_connection(request: &Request, access: &Access, web: &Web) -> Result<Gate, Refusal> {
-    let proof = request.extensions().get::<Peer>().map(proof).unwrap_or_default();
+    let certificate = request.extensions().get::<Arc<PeerCertificate>>();
+    let peer = request.extensions().get::<Peer>();
+    let proof = peer.map(|peer| certified(peer, certificate)).unwrap_or_default();
     match access.by_connection(&web.listener, &proof) {
         Gate::Shut => {
             let refusal = Refusal::new(401, "unauthenticated", MISSING);
