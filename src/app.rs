@@ -244,7 +244,8 @@ impl App {
 
     async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
         let Self { certificates, books, tables, keys, clock, listeners, .. } = self;
-        let world = listeners::World { certificates, books, tables, keys, clock: *clock };
+        let (data_dir, clock) = (plan.data_dir.as_path(), *clock);
+        let world = listeners::World { certificates, books, tables, keys, data_dir, clock };
         let deadline = Instant::now() + HANDOVER;
         let admin = listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
         if plan.admin != self.plan.admin {

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::{self, Inputs};
 use crate::dead_letters::command;
 use crate::plan::{Plan, Planned};
-use crate::{explain, log, query, run, send};
+use crate::{explain, log, logs, query, run, send, submit};
 use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -44,8 +44,19 @@ pub enum Command {
     DeadLetters(command::Arguments),
     /// Send a test point, or run a command, time it and send that.
     Send(SendArgs),
+    /// Submit files of points, JSON lines or CSV, to a gateway; goes on where it was interrupted.
+    Submit(submit::Arguments),
+    /// Pass a task's log through, and submit the points that marked lines of it hold.
+    Logs(logs::Arguments),
     /// Print the commented configuration that a bare start uses.
     DefaultConfig,
+}
+
+impl Command {
+    /// Whether it reads a configuration.
+    const fn is_configured(&self) -> bool {
+        !matches!(self, Self::Send(_) | Self::Submit(_) | Self::Logs(_) | Self::DefaultConfig)
+    }
 }
 
 /// How the log looks.
@@ -147,6 +158,7 @@ pub struct SendArgs {
 pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
     let no_color = environment.get("NO_COLOR").is_some_and(|value| !value.is_empty());
     log::start(cli.log.log_format, cli.log.log_level, no_color);
+    let variables = environment.clone();
     let inputs = |args: RunArgs| {
         let files = [cli.run.config.clone(), args.config].concat();
         let data_dir = args.data_dir.or_else(|| cli.run.data_dir.clone());
@@ -166,11 +178,18 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
             dead_letters(&inputs(run), args)
         }
         // Silence would let people believe that their file was used.
-        Some(Command::Send(_) | Command::DefaultConfig) if cli.run.says_something() => {
+        Some(command) if !command.is_configured() && cli.run.says_something() => {
             complain(&"error: this command reads no configuration\n");
             ExitCode::from(USAGE)
         }
         Some(Command::Send(args)) => send(args),
+        Some(Command::Submit(args)) => {
+            let answer = submit::run(&args, &variables);
+            complain(&answer.err);
+            print(&answer.out);
+            ExitCode::from(answer.status)
+        }
+        Some(Command::Logs(args)) => ExitCode::from(logs::run(&args, &variables)),
         Some(Command::DefaultConfig) => print(config::DEFAULT),
     }
 }
@@ -347,6 +366,10 @@ mod tests {
             "dead-letters -c a.toml replay",
             "dead-letters purge --id 7 --id 8 --before 1h",
             "dead-letters purge --all",
+            "submit a.csv b.jsonl.gz --to http://h:1 --prefix p/ --wait --timeout 5m --report json",
+            "submit - --format csv --series s --state d --token-file t --again",
+            "logs",
+            "logs --prefix STAT --series-prefix p/ --grace 0s --to h:1 --token-file t",
             "send statsd --to 127.0.0.1:1 --tag a=b --value -2.5",
             "send http --name build.time -- make all",
             "default-config",
@@ -365,6 +388,9 @@ mod tests {
             "dead-letters",
             "dead-letters show",
             "dead-letters purge --all --backend b",
+            "submit",
+            "submit a.csv --timeout soon",
+            "logs a.log",
             "send graphite",
             "send statsd --tag a",
             "check --log-level loud",

@@ -3,7 +3,8 @@
 //! ```text
 //! datagrams ─► lines ─┐
 //! streams ───► lines ─┼─► Intake: parse, count, batch ─► Router::submit
-//! HTTP ──────► body ──┘
+//! HTTP ──────► body ──┤
+//! files ─────► lines ─┘
 //! ```
 //!
 //! One task for each socket and one for each connection; each has its own router and batch,
@@ -16,6 +17,7 @@ mod busy;
 mod config;
 mod datagram;
 mod door;
+mod file;
 mod grammar;
 mod http;
 mod intake;
@@ -25,7 +27,8 @@ mod opentsdb;
 mod statsd;
 mod stream;
 
-pub use config::{Ack, Config, Dialect, Idempotency, Limits, TimeWindow};
+pub use config::{Ack, Config, Dialect, FileFormat, Idempotency, Limits, TimeWindow};
+pub use file::Glob;
 pub use grammar::parse_alone;
 pub use keys::{Admit, Keys, keys_file};
 
@@ -38,6 +41,7 @@ use crate::tls::Server;
 use busy::Busy;
 use intake::Context;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -94,6 +98,23 @@ pub fn spawn(
         info!(listener = name, address, "listening");
     }
     Ok(listener)
+}
+
+/// Starts a listener that reads files; what it has read is remembered under `data_dir`.
+pub fn spawn_files(
+    name: &str,
+    config: &Config,
+    data_dir: &Path,
+    router: Router,
+    book: Arc<ListenerBook>,
+    clock: Clock,
+    keys: &Arc<Keys>,
+) -> Listener {
+    let listener = Listener::default();
+    let context = Context::new(name, config, router, book, clock, keys, &listener);
+    context.run(file::run(context.clone(), data_dir.to_owned()));
+    info!(listener = name, "reading files");
+    listener
 }
 
 impl Listener {

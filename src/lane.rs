@@ -54,7 +54,7 @@ mod windows;
 pub use config::{
     Batch, Config, Durability, Expire, ExpireAfter, Layout, OnDisk, Retry, SpoolConfig, WhenFull,
 };
-pub use front::Front;
+pub use front::{Front, Reading};
 pub use layout::{folds, rows_of};
 pub use letters::{
     DeadLetters, Heading, Letter, Letters, Page, Place, Refused, Selection, Sum, letter_names,
@@ -74,6 +74,7 @@ use crate::books::BackendBook;
 use crate::clock::{Clock, nanos};
 use crate::waybill::Sender;
 use parcel::Parcel;
+use protocols::influxdb::Stencil;
 use protocols::statsd::Verbatim;
 use protocols::{Encode, UnixNanos};
 use shaper::Shaper;
@@ -94,6 +95,8 @@ struct Handle {
     inbox: mpsc::Sender<Parcel>,
     /// Which lines need no shaping, if any.
     verbatim: Option<Verbatim>,
+    /// How readings of known series are written, if they can be.
+    stencil: Option<Stencil>,
 }
 
 impl Lane {
@@ -135,6 +138,11 @@ impl Lane {
     /// Which lines of statsd it takes as they are, if any; see [`Front::relay`].
     pub fn verbatim(&self) -> Option<&Verbatim> {
         self.0.verbatim.as_ref()
+    }
+
+    /// Whether it takes readings of known series as lines; see [`Front::write`].
+    pub fn writes(&self) -> bool {
+        self.0.stencil.is_some()
     }
 
     /// Keeps room for a batch of so many bytes, if its senders are to be told when there is none;
@@ -203,6 +211,7 @@ pub fn spawn_many(
     let (inbox, parcels) = mpsc::channel(INBOX);
     // A point that is stamped says more than its line.
     let verbatim = encode.verbatim().filter(|_| !settings.aggregate && !settings.stamp);
+    let stencil = encode.stencil();
     let shaping = Shaping::new(&state);
     let shaper = Shaper::new(
         Arc::clone(&settings),
@@ -223,7 +232,7 @@ pub fn spawn_many(
         tokio::spawn(shipper.run())
     }));
     let running = Running { tasks, handed_over, state: Arc::clone(&state) };
-    (Lane(Arc::new(Handle { settings, state, inbox, verbatim })), running)
+    (Lane(Arc::new(Handle { settings, state, inbox, verbatim, stencil })), running)
 }
 
 /// Keeps shippers from ending as long as a shaper may still push.

@@ -37,7 +37,11 @@ pub mod explain;
 pub mod app;
 pub mod cli;
 pub mod run;
+
+pub mod client;
+pub mod logs;
 pub mod send;
+pub mod submit;
 
 pub mod clock;
 mod database;

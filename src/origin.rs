@@ -40,16 +40,19 @@ pub enum Protocol {
     Http,
     /// InfluxDB's line protocol over HTTP.
     Influxdb,
+    /// Files that are read as they grow, or taken from a folder.
+    File,
 }
 
 impl Protocol {
     /// Every protocol, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb];
+    pub const ALL: [Self; 5] =
+        [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb, Self::File];
 
     /// Whether HTTP is spoken, and so requests come that can be answered and repeated.
     pub const fn is_http(self) -> bool {
         match self {
-            Self::Statsd => false,
+            Self::Statsd | Self::File => false,
             Self::Opentsdb | Self::Http | Self::Influxdb => true,
         }
     }
@@ -61,6 +64,7 @@ impl Protocol {
             Self::Opentsdb => "opentsdb",
             Self::Http => "http",
             Self::Influxdb => "influxdb",
+            Self::File => "file",
         }
     }
 }

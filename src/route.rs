@@ -6,15 +6,19 @@
 
 pub mod again;
 pub mod crossing;
+mod forms;
 pub mod memo;
+mod readings;
 pub mod rewrite;
 pub mod router;
 pub mod rules;
+mod script;
 pub mod test;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use crossing::{Crossing, Submitted};
 pub use memo::Memo;
+pub use readings::{Readings, Recollection};
 pub use router::{Router, Table, Tables, Turned, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 

@@ -81,20 +81,29 @@ pub struct Manifest {
 
 #[derive(Debug)]
 struct Run {
-    /// Points, or lines.
+    of: What,
     count: usize,
     /// The length of the lines, with their ends; none of points.
     bytes: usize,
     via: Arc<Via>,
 }
 
-/// Lines one after the other that go out as they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Points,
+    Lines,
+    Records,
+}
+
+/// Lines one after the other that go out as they came, or records that are written already.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
     /// How many.
     pub count: usize,
     /// Their length, with their ends.
     pub bytes: usize,
+    /// Whether they are records.
+    pub are_records: bool,
     /// Where all of them came from.
     pub source: Source<'a>,
 }
@@ -110,27 +119,36 @@ impl Manifest {
     /// Notes who handed the next point over, and the hash of its series.
     pub fn note(&mut self, via: &Arc<Via>, hash: u64) {
         self.hashes.push(hash);
-        self.add(0, via);
+        self.add(What::Points, 0, via);
     }
 
     /// Notes who handed the next line over, which has so many bytes with its end.
     pub fn note_line(&mut self, bytes: usize, via: &Arc<Via>) {
         self.lines += 1;
-        self.add(bytes, via);
+        self.add(What::Lines, bytes, via);
     }
 
-    /// How many lines were noted.
+    /// Notes who handed the next record over, which has so many bytes with its end.
+    pub fn note_record(&mut self, bytes: usize, via: &Arc<Via>) {
+        self.lines += 1;
+        self.add(What::Records, bytes, via);
+    }
+
+    /// How many lines and records were noted.
     pub const fn lines(&self) -> usize {
         self.lines
     }
 
-    fn add(&mut self, bytes: usize, via: &Arc<Via>) {
+    fn add(&mut self, of: What, bytes: usize, via: &Arc<Via>) {
+        // What is looked at as one is bounded.
+        let has_room =
+            of != What::Records || self.runs.last().is_some_and(|run| run.count < RECORDS);
         match self.runs.last_mut() {
-            Some(run) if run.is_of_lines() == (bytes > 0) && Arc::ptr_eq(&run.via, via) => {
+            Some(run) if run.of == of && has_room && Arc::ptr_eq(&run.via, via) => {
                 run.count += 1;
                 run.bytes += bytes;
             }
-            _ => self.runs.push(Run { count: 1, bytes, via: Arc::clone(via) }),
+            _ => self.runs.push(Run { of, count: 1, bytes, via: Arc::clone(via) }),
         }
     }
 
@@ -139,13 +157,15 @@ impl Manifest {
         self.hashes.get(index).copied()
     }
 
-    /// The lines that come next, if they come before the next point; asked for once.
+    /// The lines or records that come next, if they come before the next point; asked for once.
     pub fn next_lines(&mut self) -> Option<Lines<'_>> {
         let Self { origin, kind, runs, at, .. } = self;
-        let Run { count, bytes, via } = runs.get(*at).filter(|run| run.is_of_lines())?;
+        let Run { of, count, bytes, via } = runs.get(*at).filter(|run| run.of != What::Points)?;
         *at += 1;
-        let source = Source { kind: *kind, origin: origin.as_ref(), via: Some(via) };
-        Some(Lines { count: *count, bytes: *bytes, source })
+        let are_records = *of == What::Records;
+        let kind = kind.or(are_records.then_some(Kind::Sample));
+        let source = Source { kind, origin: origin.as_ref(), via: Some(via) };
+        Some(Lines { count: *count, bytes: *bytes, are_records, source })
     }
 
     /// Of the next point, which is of that kind; points are asked for once each, in the order of
@@ -160,12 +180,6 @@ impl Manifest {
             self.at += 1;
         }
         Source { kind, origin: self.origin.as_ref(), via: Some(&run.via) }
-    }
-}
-
-impl Run {
-    const fn is_of_lines(&self) -> bool {
-        self.bytes > 0
     }
 }
 
@@ -372,6 +386,8 @@ impl From<Written> for Waybill {
 
 /// Enough for a body whose points come in bursts of one kind; 4 KiB of memory.
 pub const LEGS_MAX: usize = 256;
+/// How many records one run has at the most: about 100 µs of shaping.
+const RECORDS: usize = 2048;
 /// How many provenances a draft remembers: some routes of some listeners, with all their kinds.
 const KNOWN_MAX: usize = 64;
 
@@ -487,7 +503,7 @@ mod tests {
         let mut told = Vec::new();
         for _ in 0..4 {
             match manifest.next_lines() {
-                Some(Lines { count, bytes, source }) => {
+                Some(Lines { count, bytes, source, .. }) => {
                     assert_eq!(source.kind, None);
                     told.push((count, bytes, source.via.map(|via| via.route.to_string())));
                 }

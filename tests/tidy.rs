@@ -33,7 +33,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("lane", "backend books clock database log_limit units waybill"),
     ("route", "access books clock lane mistake origin pattern waybill"),
     ("net", "tls units"),
-    ("ingest", "access books clock database log_limit net origin route tls units"),
+    ("ingest", "access books clock database log_limit net origin pattern route tls units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "clock lane route tls when"),
@@ -50,7 +50,10 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "clock tls"),
-    ("cli", "clock config dead_letters explain log plan query run send"),
+    ("client", "units"),
+    ("submit", "client units"),
+    ("logs", "client units"),
+    ("cli", "clock config dead_letters explain log logs plan query run send submit"),
 ];
 
 #[test]

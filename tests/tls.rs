@@ -15,7 +15,7 @@ use common::{
 use reqwest::Client;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 const ADMIN: &str = "[admin]\nbind = '127.0.0.1:0'\n";
@@ -386,6 +386,19 @@ async fn a_real_influxdb_behind_https_is_trusted_by_its_root() {
     assert_balanced(&gateway.ledger().await);
 }
 
+/// A server that says to whatever comes what web servers say to what is no HTTP.
+async fn answers_in_plain_text() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = client.read(&mut [0; 4096]).await;
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    address
+}
+
 /// What a certificate is wrong about is told by name, and nothing is given up for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_backends_are_judged() {
@@ -413,7 +426,7 @@ async fn certificates_of_backends_are_judged() {
             .await;
         assert_eq!(gateway.book("influx").await["dropped"], serde_json::json!({}));
     }
-    let plain = format!("https://{}", fake.address());
+    let plain = format!("https://{}", answers_in_plain_text().await);
     let gateway = Gateway::start(&common::api_to_influxdb(&plain, "flush = '20ms'")).await;
     common::post(&gateway, serde_json::json!([{ "name": "a", "v": 1 }])).await;
     eventually("that there is no TLS is told", async || {

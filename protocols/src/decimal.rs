@@ -163,7 +163,12 @@ pub(crate) fn is_decimal(text: &str) -> bool {
 
 /// The whole number of which `text` is the digits, and nothing but its one to nineteen digits.
 pub(crate) fn digits(text: &str) -> Option<u64> {
-    let (eights, rest) = text.as_bytes().as_chunks::<8>();
+    digits_of(text.as_bytes())
+}
+
+/// The same of bytes.
+pub(crate) fn digits_of(text: &[u8]) -> Option<u64> {
+    let (eights, rest) = text.as_chunks::<8>();
     if !(1..=19).contains(&text.len()) {
         return None;
     }

@@ -1,5 +1,6 @@
 //! What every encoder does, and how it counts what it leaves out.
 
+use crate::influxdb::Stencil;
 use crate::statsd::Verbatim;
 use crate::{Point, Skip};
 
@@ -41,6 +42,12 @@ pub trait Encode: Send {
     /// Parts of points (a text column, a non-finite field) left out since the last call, and why.
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         Vec::new()
+    }
+
+    /// How readings of a series that is known are written without an encoder; `None` if they
+    /// cannot be.
+    fn stencil(&self) -> Option<Stencil> {
+        None
     }
 
     /// Which lines of statsd are records of this format as they are; `None` if no line is.

@@ -40,12 +40,14 @@ mod escape;
 mod lines;
 mod precision;
 mod read;
+mod stencil;
 
 pub use body::{Refused, Report, parse_body, refusal};
 pub use encode::Encoder;
 pub use lines::lines;
 pub use precision::Precision;
 pub use read::{ReadOptions, parse_line};
+pub use stencil::Stencil;
 
 /// How an encoder writes what the protocol leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

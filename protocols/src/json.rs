@@ -32,13 +32,16 @@ mod answer;
 pub(crate) mod body;
 pub(crate) mod draft;
 pub(crate) mod plain;
+mod prefix;
 pub(crate) mod value;
 
 pub use body::BodyError;
+pub use prefix::write_prefixed;
 
 use crate::batch::Batch;
 use crate::decimal::unsigned;
 use crate::error::ParseError;
+use crate::form::{Forgetful, Recall, Speech};
 use crate::refusals::{ItemError, Refusal, Refusals};
 use crate::timestamp::TimeRange;
 use body::{Items, Text, each_element, each_item, each_member};
@@ -90,8 +93,22 @@ pub fn parse_points<'a>(
     limits: Limits,
     out: &mut Batch,
 ) -> Result<Outcome<'a>, BodyError> {
+    parse_points_with(&mut Forgetful, body, limits, out)
+}
+
+/// The same, for who knows many of the points again: of those nothing is written to `out`.
+///
+/// # Errors
+///
+/// As for [`parse_points`]; what was recalled is then to be forgotten.
+pub fn parse_points_with<'a>(
+    recall: &mut dyn Recall,
+    body: &'a [u8],
+    limits: Limits,
+    out: &mut Batch,
+) -> Result<Outcome<'a>, BodyError> {
     let mark = out.mark();
-    let mut reader = Reader::new(limits, out);
+    let mut reader = Reader::new(limits, out, recall);
     let read = each_item(body, &mut reader);
     let outcome = reader.outcome;
     if let Err(error) = read {
@@ -103,7 +120,8 @@ pub fn parse_points<'a>(
 
 /// Reads one object a line; blank lines are skipped, and a broken line costs only itself.
 pub fn parse_json_lines<'a>(body: &'a [u8], limits: Limits, out: &mut Batch) -> Outcome<'a> {
-    let mut reader = Reader::new(limits, out);
+    let mut forgetful = Forgetful;
+    let mut reader = Reader::new(limits, out, &mut forgetful);
     let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     for (index, line) in body.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
@@ -202,12 +220,13 @@ struct Reader<'a, 'o> {
     draft: Draft<'a>,
     outcome: Outcome<'a>,
     out: &'o mut Batch,
+    recall: &'o mut dyn Recall,
 }
 
 impl<'a, 'o> Reader<'a, 'o> {
-    fn new(limits: Limits, out: &'o mut Batch) -> Self {
-        let unfolded_left = limits.unfolded;
-        Self { unfolded_left, draft: Draft::new(limits), outcome: Outcome::default(), out }
+    fn new(limits: Limits, out: &'o mut Batch, recall: &'o mut dyn Recall) -> Self {
+        let (unfolded_left, outcome) = (limits.unfolded, Outcome::default());
+        Self { unfolded_left, draft: Draft::new(limits), outcome, out, recall }
     }
 
     fn refuse(&mut self, index: usize, item: &'a RawValue, result: Result<(), Refusal>) {
@@ -295,6 +314,14 @@ impl<'a, 'o> Reader<'a, 'o> {
 
 impl<'a> Items<'a> for Reader<'a, '_> {
     fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
+        // This leaves the blanks away which stand before it.
+        item.ends();
+        let text = item.rest().as_bytes();
+        if let Some(known) = self.recall.recall(text, self.out.len(), Speech::Point) {
+            item.skip(known);
+            self.outcome.accepted += 1;
+            return Some(());
+        }
         self.draft.clear();
         let (draft, mut metric) = (&mut self.draft, None);
         item.members(|item, key| take_plain(draft, &mut metric, key, item))?;
@@ -448,7 +475,7 @@ const RESERVED_COLUMNS: usize = 2;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What languages print for a double that is no number.
-const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];
+pub(crate) const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];
 
 #[cfg(test)]
 mod tests;

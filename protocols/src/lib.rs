@@ -1,7 +1,7 @@
 //! Wire formats of metrics: bytes in, points out, and back again.
 //!
 //! ```text
-//!   bytes ──► grammar (statsd, opentsdb, json, influxdb) ──► Batch ──► Point<'_> ──► encoder ──► bytes
+//!   bytes ──► grammar (statsd, opentsdb, json, csv, influxdb) ──► Batch ──► Point<'_> ──► encoder ──► bytes
 //! ```
 //!
 //! Nothing here opens a socket, reads a clock, logs, counts or waits: time and
@@ -10,8 +10,9 @@
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
 //! ([`batch`]) or remembered for longer ([`keys`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
-//! what all protocols share ([`decimal`], [`timestamp`], and [`frame`]: how a byte stream becomes
-//! lines), then one module for each protocol, parser and encoder side by side.
+//! what all protocols share ([`decimal`], [`timestamp`], [`frame`]: how a byte stream becomes
+//! lines, [`form`]: how readings are known again, and [`marked`]: which lines of a log hold points),
+//! then one module for each protocol, parser and encoder side by side.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -29,12 +30,15 @@ pub mod error;
 mod refusals;
 
 pub mod decimal;
+pub mod form;
 pub mod frame;
+pub mod marked;
 mod name;
 mod scan;
 pub mod timestamp;
 mod token;
 
+pub mod csv;
 pub mod influxdb;
 pub mod json;
 pub mod jsonl;

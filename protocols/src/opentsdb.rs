@@ -30,7 +30,7 @@ mod reply;
 mod session;
 
 pub use encode::Encoder;
-pub use json::{AnswerMode, answer, body_error, parse_body};
+pub use json::{AnswerMode, answer, body_error, parse_body, parse_body_with};
 pub use put::{PutError, PutOptions, parse_put};
 pub use reply::{
     escape, reply_dropcaches, reply_help, reply_put_error, reply_refused, reply_stats,

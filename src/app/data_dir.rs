@@ -7,6 +7,7 @@ use crate::backend;
 use crate::config::Backend;
 use crate::ingest::keys_file;
 use crate::lane::{Settings, letter_names, letters_file, spool_file, spool_names};
+use crate::origin::Protocol;
 use crate::plan::Plan;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
@@ -113,6 +114,9 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
 fn is_used(plan: &Plan) -> bool {
     let takes_keys = plan.listeners.values().any(|listener| listener.protocol.is_http());
     if takes_keys && keys_file(&plan.data_dir).exists() {
+        return true;
+    }
+    if plan.listeners.values().any(|listener| listener.protocol == Protocol::File) {
         return true;
     }
     let uses = |(name, backend): (&String, &Backend)| {

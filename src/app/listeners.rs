@@ -4,12 +4,13 @@ use crate::books::{Books, ListenerBook};
 use crate::clock::Clock;
 use crate::ingest::{self, Doors, Keys, Listener};
 use crate::net::{Bound, HandedIn, Sockets, Wanted};
-use crate::origin::Origin;
+use crate::origin::{Origin, Protocol};
 use crate::plan::Plan;
 use crate::route::{Router, Tables};
 use crate::tls::{Keeper, Owner, Server, ServerSettings};
 use crate::units::Address;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -108,6 +109,14 @@ impl Listeners {
         let origin = Origin::new(name, config.protocol);
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
+        if config.protocol == Protocol::File {
+            let (data_dir, keys) = (world.data_dir, world.keys);
+            let listener =
+                ingest::spawn_files(name, config, data_dir, router, book, world.clock, keys);
+            self.running.insert(name.to_owned(), listener);
+            self.addresses.insert(name.to_owned(), config.places());
+            return;
+        }
         let doors = Doors { sockets: bound, tls };
         match ingest::spawn(name, config, doors, router, book, world.clock, world.keys) {
             Ok(listener) => {
@@ -204,6 +213,7 @@ pub(super) struct World<'a> {
     pub(super) books: &'a Books,
     pub(super) tables: &'a Tables,
     pub(super) keys: &'a Arc<Keys>,
+    pub(super) data_dir: &'a Path,
     pub(super) clock: Clock,
 }
 

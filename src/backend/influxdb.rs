@@ -28,6 +28,7 @@ use protocols::influxdb as line;
 use request::{Request, Target};
 use reqwest::StatusCode;
 use serde::{Deserialize, Deserializer, de};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -65,8 +66,8 @@ pub struct Config {
     /// A file that holds the token.
     pub token_file: Option<PathBuf>,
     /// Whether bodies are compressed.
-    #[serde(default = "yes")]
-    pub gzip: bool,
+    #[serde(default)]
+    pub gzip: Gzip,
     /// v1: whether to create the database when the gateway starts.
     #[serde(default)]
     pub create_database: bool,
@@ -77,6 +78,47 @@ pub struct Config {
     pub tls: Option<Box<ClientSettings>>,
     /// A proxy's URL, or `none`; without it, what the environment says.
     pub proxy: Option<String>,
+}
+
+/// Whether bodies are compressed: `true`, `false`, or `"auto"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gzip {
+    /// Unless all endpoints are on this machine, where it costs both sides and saves nothing.
+    #[default]
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl<'de> Deserialize<'de> for Gzip {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl de::Visitor<'_> for Either {
+            type Value = Gzip;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or \"auto\"")
+            }
+
+            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Gzip, E> {
+                Ok(if on { Gzip::On } else { Gzip::Off })
+            }
+
+            // What comes from the environment is text.
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Gzip, E> {
+                match text {
+                    "auto" => Ok(Gzip::Auto),
+                    "true" => Ok(Gzip::On),
+                    "false" => Ok(Gzip::Off),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// Which write API to speak.
@@ -145,7 +187,8 @@ impl Shipper {
     pub fn new(config: &Config, world: &World<'_>) -> Result<Self, String> {
         // The first caller wins and the others are told so, which is all that is wanted.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (request, targets) = (Request::new(config), Target::all(config)?);
+        let targets = Target::all(config)?;
+        let request = Request::new(config, &targets);
         let mut builder = client(&request, targets.len() > 1, Lookup::new(world.book))?;
         if config.is_secure() {
             let tls = world.client(&config.tls.clone().unwrap_or_default())?;
@@ -350,10 +393,6 @@ const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
 /// Often enough that one which is back gets its share soon.
 const PROBE: Span = Span::secs(10);
-
-const fn yes() -> bool {
-    true
-}
 
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]

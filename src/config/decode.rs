@@ -82,7 +82,10 @@ impl Decoder<'_> {
         tables
             .map(|(name, value)| {
                 let key = join("listeners", &name);
-                self.require(&key, &value, LISTENER_NEEDS);
+                // Files are not bound.
+                let files = value.get("protocol").is_some_and(|protocol| protocol == "file");
+                let needs = LISTENER_NEEDS.iter().filter(|(name, _)| !files || *name != "bind");
+                self.require(&key, &value, &needs.copied().collect::<Vec<_>>());
                 (name, self.section(&key, value, &[]))
             })
             .collect()
@@ -440,7 +443,7 @@ mod tests {
                 "admin: expected a table, found \"127.0.0.1:1\"",
                 "backends.a.url: `url` is missing (for example `url = \"http://127.0.0.1:8086\"`)",
                 "backends.a.flsh: unknown key `flsh` (did you mean `flush`?)",
-                "backends.a.gzip: expected true or false, found \"no\"",
+                "backends.a.gzip: expected true, false or \"auto\", found \"no\"",
                 "backends.a.tokn: unknown key `tokn` (did you mean `token`?)",
                 "backends.b.kind: there is no kind of backend `influx` (did you mean `influxdb`?)",
                 "backends.c.kind: the backend has no kind (one of statsd, influxdb, store, stdout, blackhole)",
@@ -474,7 +477,7 @@ mod tests {
                 "listeners.s.bind: expected a list, found something else \
                  (write it as in TOML: [\"one\", \"two\"])",
                 "listeners.s.limits.line: the value does not fit (it is not shown)",
-                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb",
+                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb, file",
             ]
         );
     }
@@ -494,7 +497,10 @@ mod tests {
         let backend = sections.backends["b"].as_ref().unwrap();
         assert_eq!(backend.lane.max_series, Some(10));
         let backend::Config::Influxdb(influxdb) = &backend.kind else { panic!() };
-        assert_eq!((influxdb.database.as_deref(), influxdb.gzip), (Some("007"), false));
+        assert_eq!(
+            (influxdb.database.as_deref(), influxdb.gzip),
+            (Some("007"), backend::influxdb::Gzip::Off)
+        );
     }
 
     #[test]
@@ -516,7 +522,8 @@ mod tests {
             }
             assert!(serde_json::from_value::<T>(table).is_ok());
         }
-        needs::<ingest::Config>(LISTENER_NEEDS);
+        // Sockets are asked for later, of those that are no files.
+        needs::<ingest::Config>(&LISTENER_NEEDS[..1]);
         needs::<backend::statsd::Config>(STATSD_NEEDS);
         needs::<backend::influxdb::Config>(INFLUXDB_NEEDS);
         needs::<route::Config>(ROUTE_NEEDS);

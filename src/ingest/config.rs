@@ -5,6 +5,7 @@ use crate::origin::Protocol;
 use crate::tls::ServerSettings;
 use crate::units::{Size, Span};
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One listener's section.
@@ -14,6 +15,7 @@ pub struct Config {
     /// What is spoken on the sockets.
     pub protocol: Protocol,
     /// `udp://host:port`, `tcp://host:port`, `unixgram:///path`, `unix:///path`.
+    #[serde(default)]
     pub bind: Vec<String>,
     /// What one client may ask for.
     #[serde(default)]
@@ -38,6 +40,30 @@ pub struct Config {
     pub principal: Option<String>,
     /// Streams from the network speak TLS.
     pub tls: Option<ServerSettings>,
+    /// Files: those that are followed; `*`, `?` and `{a,b}` stand for names.
+    pub paths: Option<Vec<String>>,
+    /// Files: a folder that whole files are taken from.
+    pub drop: Option<PathBuf>,
+    /// Files: what is in them, if their names do not say so.
+    pub format: Option<FileFormat>,
+    /// Files of format `log`: what a line begins with that holds a point.
+    pub prefix: Option<String>,
+    /// Files: what stands before the name of every series.
+    pub series: Option<String>,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileFormat {
+    /// One JSON object a line.
+    Jsonl,
+    /// A table whose first line names the columns.
+    Csv,
+    /// Lines of statsd.
+    Statsd,
+    /// A log, of which marked lines are JSON objects.
+    Log,
 }
 
 /// A spelling of tags in statsd lines.
@@ -153,9 +179,17 @@ impl Config {
     pub fn idle(&self) -> Duration {
         let usual = match self.protocol {
             Protocol::Opentsdb => Span::secs(300),
-            Protocol::Statsd | Protocol::Http | Protocol::Influxdb => Span::secs(60),
+            Protocol::Statsd | Protocol::Http | Protocol::Influxdb | Protocol::File => {
+                Span::secs(60)
+            }
         };
         self.limits.idle.unwrap_or(usual).0
+    }
+
+    /// Where files are looked for, as it is shown.
+    pub fn places(&self) -> Vec<String> {
+        let paths = self.paths.iter().flatten().cloned();
+        paths.chain(self.drop.iter().map(|drop| drop.display().to_string())).collect()
     }
 
     /// The addresses of the listener called `name`, as the pool of sockets wants them.

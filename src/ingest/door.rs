@@ -37,7 +37,8 @@ enum Speech {
 impl Speech {
     fn of(context: &Context) -> Self {
         match context.config.protocol {
-            Protocol::Statsd => Self::Statsd,
+            // Files have no connections.
+            Protocol::Statsd | Protocol::File => Self::Statsd,
             Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
             Protocol::Http => Self::Http(http::points_app(context)),
             Protocol::Influxdb => Self::Http(http::influxdb_app(context)),

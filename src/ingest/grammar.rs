@@ -2,7 +2,7 @@
 //!
 //! No sockets and no counters: `explain` asks the same that the listeners do.
 
-use super::{Config, Dialect};
+use super::{Config, Dialect, FileFormat};
 use crate::clock::nanos;
 use crate::origin::Protocol;
 use protocols::opentsdb::{self, PutOptions};
@@ -116,6 +116,7 @@ pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch
             let body = json::parse_points(line, grammar.json_limits(times), &mut batch);
             first(&body.map_err(|error| error.to_string())?.refusals)?;
         }
+        Protocol::File => file_line(config, &grammar, line, &times, &mut batch)?,
         Protocol::Influxdb => {
             let options = grammar.read_options(times, influxdb::Precision::default());
             let mut reason = None;
@@ -126,6 +127,32 @@ pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch
         }
     }
     Ok(batch)
+}
+
+/// A line of a file; of a table it is the row alone that cannot be read.
+fn file_line(
+    config: &Config,
+    grammar: &Grammar,
+    line: &[u8],
+    times: &TimeRange,
+    batch: &mut Batch,
+) -> Result<(), String> {
+    let prefix = config.series.as_deref().unwrap_or("");
+    match config.format {
+        Some(FileFormat::Statsd) => {
+            let line = [prefix.as_bytes(), line].concat();
+            grammar.statsd(&line, times, batch).map(drop).map_err(|reason| reason.to_string())
+        }
+        Some(FileFormat::Csv) => Err("a row says nothing without the columns' names".to_owned()),
+        Some(FileFormat::Jsonl | FileFormat::Log) | None => {
+            let mark = config.prefix.as_deref().unwrap_or(super::file::MARK).as_bytes();
+            let line = line.strip_prefix(mark).unwrap_or(line);
+            let mut prefixed = Vec::new();
+            json::write_prefixed(line, prefix, &mut prefixed);
+            let outcome = json::parse_json_lines(&prefixed, grammar.json_limits(*times), batch);
+            first(&outcome.refusals)
+        }
+    }
 }
 
 fn is_json(line: &[u8]) -> bool {
@@ -177,6 +204,8 @@ mod tests {
             ("http", r#"[{"name":"d","value":1},{"name":"e","value":2}]"#, names(&["d", "e"])),
             ("influxdb", "f,h=x v=1,w=2i 1700000000000000000", names(&["f"])),
             ("influxdb", "# f v=1", names(&[])),
+            ("file", "{\"name\":\"g\",\"value\":1}", names(&["g"])),
+            ("file", "[taskcluster-task:stat] {\"name\":\"h\",\"value\":1}", names(&["h"])),
         ] {
             assert_eq!(alone(protocol, line), expected, "{line}");
         }

@@ -12,9 +12,10 @@ use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::{Peer, PeerCertificate};
-use crate::route::{Level, Memo, Receipt, Router, Table, Turned};
+use crate::route::{Level, Memo, Readings, Receipt, Recollection, Router, Table, Turned};
 use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
+use protocols::form::{Forgetful, Recall};
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point};
 use std::fmt;
@@ -57,6 +58,8 @@ pub(super) struct Context {
     tasks: TaskTracker,
     log: Arc<LogLimit>,
     pub(super) grammar: Arc<Grammar>,
+    /// What is known of readings by now.
+    recollection: Recollection,
 }
 
 impl Context {
@@ -93,6 +96,7 @@ impl Context {
             tasks: tasks.clone(),
             log,
             grammar,
+            recollection: Recollection::default(),
         }
     }
 
@@ -117,7 +121,8 @@ impl Context {
 
     /// A batch of one's own.
     pub(super) fn intake(&self) -> Intake {
-        Intake { router: self.router.clone(), context: self.clone(), batch: Batch::new() }
+        let (router, batch, readings) = (self.router.clone(), Batch::new(), None);
+        Intake { context: self.clone(), batch, router, readings, forgetful: Forgetful }
     }
 
     /// Counts something refused, and now and then logs it with `example`.
@@ -221,19 +226,55 @@ pub(super) struct Intake {
     pub(super) context: Context,
     pub(super) batch: Batch,
     pub(super) router: Router,
+    /// Beside the batch, while it is filled with what may be known again.
+    readings: Option<Readings>,
+    /// In their place where nothing can be.
+    forgetful: Forgetful,
 }
 
 impl Intake {
-    /// Hands the batch over, and tells which points were denied; it is empty then.
-    pub(super) fn submit(&mut self, peer: &Peer, mut tell: impl FnMut(&Point<'_>, Denial)) {
-        if self.batch.is_empty() {
+    /// Hands the batch over; it is empty then.
+    pub(super) fn submit(&mut self) {
+        self.submit_and_tell(Who(None), |_, _| {});
+    }
+
+    /// The same, and tells which points were denied.
+    pub(super) fn submit_and_tell(
+        &mut self,
+        peer: Who<'_>,
+        mut tell: impl FnMut(&Point<'_>, Denial),
+    ) {
+        let readings = self.readings.take();
+        if self.batch.is_empty() && readings.is_none() {
             return;
         }
-        let Self { router, batch, context } = self;
-        router.submit_and_tell(batch, |point, denial| {
-            context.denied(denial, point.name, peer.into());
+        let Self { router, batch, context, .. } = self;
+        router.submit_and_tell(readings, batch, |point, denial| {
+            context.denied(denial, point.name, peer);
             tell(point, denial);
         });
+    }
+
+    /// What readings that are to go with the batch are shown to, from now until it is handed over.
+    pub(super) fn recall(&mut self, times: TimeRange) -> (&mut dyn Recall, &mut Batch) {
+        let Self { context, batch, router, readings, forgetful } = self;
+        if readings.is_none() {
+            *readings = router.recall(&context.recollection, times);
+        }
+        match readings {
+            Some(readings) => (readings, batch),
+            None => (forgetful, batch),
+        }
+    }
+
+    /// How many points are to be handed over.
+    pub(super) fn len(&self) -> usize {
+        self.batch.len() + self.readings.as_ref().map_or(0, Readings::len)
+    }
+
+    /// Forgets what was recalled of a body that is broken.
+    pub(super) fn forget(&mut self) {
+        self.readings = None;
     }
 
     /// Hands the batch over for a request, whose sender can be told; see
@@ -242,7 +283,7 @@ impl Intake {
         &mut self,
         level: Option<Level>,
     ) -> Result<Option<Receipt>, Turned> {
-        self.router.submit_request(&mut self.batch, level)
+        self.router.submit_request(self.readings.take(), &mut self.batch, level)
     }
 
     /// Whether a backend that may refuse is full.
@@ -264,7 +305,7 @@ impl Intake {
     /// in the memo.
     pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
         memo.align(table);
-        let Self { context, batch, router } = self;
+        let Self { context, batch, router, .. } = self;
         router.enter(table);
         let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
         let (times, crossing) = (context.times(), router.cross(table));

@@ -11,6 +11,7 @@ use super::http;
 use super::stream::{Connection, Desk, Speak};
 use crate::access::Denial;
 use protocols::ParseError;
+use protocols::form::Speech;
 use protocols::frame::Frame;
 use protocols::opentsdb::{self, Command};
 use std::ops::ControlFlow;
@@ -106,7 +107,11 @@ impl Speak for Telnet {
 
 fn put(line: &[u8], desk: &mut Desk) {
     let options = desk.intake.context.grammar.put_options(desk.times);
-    if let Err(error) = opentsdb::parse_put(line, &options, &mut desk.intake.batch) {
+    let (recall, batch) = desk.intake.recall(desk.times);
+    if recall.recall(line, batch.len(), Speech::Put).is_some() {
+        return;
+    }
+    if let Err(error) = opentsdb::parse_put(line, &options, batch) {
         desk.refuse(error.reason.label(), line);
         desk.reply(|out| opentsdb::reply_put_error(&error, out));
     }

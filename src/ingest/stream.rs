@@ -75,7 +75,7 @@ impl Desk {
     fn submit<S: Speak>(&mut self) {
         let Self { intake, replies, peer, .. } = self;
         let mut dropped = 0;
-        intake.submit(peer, |point, denial| {
+        intake.submit_and_tell((&*peer).into(), |point, denial| {
             let told = replies.push(|out| S::deny(denial, point.name, out));
             dropped += u64::from(!told);
         });

@@ -3,6 +3,7 @@
 mod datagrams;
 mod lines;
 mod logs;
+mod readings;
 pub(super) mod rig;
 mod statsd_streams;
 mod telnet;

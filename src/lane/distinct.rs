@@ -4,8 +4,12 @@
 //! at least the last [`GENERATION`] different times, at most twice as many, and is gone with the
 //! lane. As elsewhere in a lane a series is its hash; that and a time make a number of as many bits,
 //! so that what is looked for with every point takes little of the processor's caches.
+//!
+//! Nearly all points are later than all of their series before them. Of such nothing is looked for
+//! but the newest time of the series, and their places are only noted, one behind the other; they
+//! are put in order when a point comes that may not be the newest.
 
-use hashbrown::hash_set::Entry;
+use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use protocols::UnixNanos;
 
@@ -18,39 +22,67 @@ pub(super) struct Distinct {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// Each [place](place) that is taken.
+    /// The newest time of each series.
+    newest: HashMap<u64, i64, foldhash::fast::RandomState>,
+    /// Each [place](place) that is taken, but for those of the list.
     taken: HashSet<u64, foldhash::fast::RandomState>,
+    /// Places that are not put in order yet.
+    noted: Vec<u64>,
     /// From a place that was asked for in vain to the next time that may be free.
     onward: HashMap<u64, i64, foldhash::fast::RandomState>,
 }
 
 impl Distinct {
     /// The time that a point may have which asks for `time`.
+    #[inline]
     pub(super) fn claim(&mut self, series: u64, time: UnixNanos) -> UnixNanos {
-        if self.take(place(series, time.0)) {
+        if self.recent.len() >= GENERATION {
+            self.turn_over();
+        }
+        if self.is_newest(series, time.0) {
+            self.recent.noted.push(place(series, time.0));
             return time;
         }
+        self.find(series, time)
+    }
+
+    /// Whether the series has had no time from this one on; if so, this is its newest.
+    #[inline]
+    fn is_newest(&mut self, series: u64, time: i64) -> bool {
+        match self.recent.newest.entry(series) {
+            Entry::Occupied(mut newest) => {
+                let before = newest.get_mut();
+                let later = time > *before;
+                *before = time.max(*before);
+                later
+            }
+            Entry::Vacant(newest) => {
+                let before = self.older.newest.get(&series).copied();
+                newest.insert(before.map_or(time, |before| before.max(time)));
+                before.is_none_or(|before| time > before)
+            }
+        }
+    }
+
+    /// The first free time from this one on, which may be taken.
+    #[cold]
+    fn find(&mut self, series: u64, time: UnixNanos) -> UnixNanos {
+        self.recent.put_in_order();
+        self.older.put_in_order();
         let mut free = time.0;
         while let Some(next) = self.next(series, free) {
             free = next;
         }
-        // Whoever asks for the same time again jumps over all that were found taken.
-        let asked = place(series, time.0);
-        self.recent.taken.extend([asked, place(series, free)]);
-        self.recent.onward.insert(asked, free.saturating_add(1));
-        UnixNanos(free)
-    }
-
-    /// Takes a place that nobody had, as nearly all are, with one search in each generation.
-    fn take(&mut self, place: u64) -> bool {
-        self.turn_over();
-        match self.recent.taken.entry(place) {
-            Entry::Vacant(free) if !self.older.taken.contains(&place) => {
-                free.insert();
-                true
-            }
-            _ => false,
+        self.recent.taken.insert(place(series, free));
+        if free != time.0 {
+            // Whoever asks for the same time again jumps over all that were found taken.
+            let asked = place(series, time.0);
+            self.recent.taken.insert(asked);
+            self.recent.onward.insert(asked, free.saturating_add(1));
+            let newest = self.recent.newest.entry(series).or_insert(free);
+            *newest = free.max(*newest);
         }
+        UnixNanos(free)
     }
 
     /// What may be free after this time, if that is taken and not the last there is.
@@ -64,13 +96,28 @@ impl Distinct {
         next.or(time.checked_add(1)).filter(|next| *next > time)
     }
 
-    /// Forgets the older generation when the recent one is full, and keeps its memory.
+    /// Forgets the older generation, now that the recent one is full, and keeps its memory.
+    #[cold]
     fn turn_over(&mut self) {
-        if self.recent.taken.len() >= GENERATION {
-            std::mem::swap(&mut self.recent, &mut self.older);
-            self.recent.taken.clear();
-            self.recent.onward.clear();
-        }
+        std::mem::swap(&mut self.recent, &mut self.older);
+        self.recent.clear();
+    }
+}
+
+impl Generation {
+    fn len(&self) -> usize {
+        self.taken.len() + self.noted.len()
+    }
+
+    fn put_in_order(&mut self) {
+        self.taken.extend(self.noted.drain(..));
+    }
+
+    fn clear(&mut self) {
+        self.newest.clear();
+        self.taken.clear();
+        self.noted.clear();
+        self.onward.clear();
     }
 }
 
@@ -82,7 +129,7 @@ const fn place(series: u64, time: i64) -> u64 {
 /// Any odd number with its bits well mixed will do.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// About 2 MiB for two generations, unless many points ask for times that are taken.
+/// About 5 MiB for two generations, unless many points ask for times that are taken.
 const GENERATION: usize = 1 << 16;
 
 #[cfg(test)]
@@ -109,5 +156,31 @@ mod tests {
         let given: std::collections::BTreeSet<_> =
             (0..200_000).map(|_| distinct.claim(1, UnixNanos(0))).collect();
         assert_eq!(given.len(), 200_000);
+    }
+
+    /// What the times of a series are to be, said as simply as possible.
+    fn expected(asked: &[(u64, i64)]) -> Vec<i64> {
+        let mut taken = std::collections::BTreeSet::new();
+        let mut free = |series: u64, time: i64| (time..).find(|at| taken.insert((series, *at)));
+        asked.iter().map(|(series, time)| free(*series, *time).unwrap()).collect()
+    }
+
+    proptest::proptest! {
+        /// In whatever order points come.
+        #[test]
+        fn times_are_those_of_the_simple_way(
+            asked in proptest::collection::vec((0u64..4, 0i64..20), 0..100), turns in 0usize..4,
+        ) {
+            let mut distinct = Distinct::default();
+            let given = asked.iter().enumerate().map(|(at, (series, time))| {
+                if at > 0 && turns == at {
+                    // One generation back is remembered as well.
+                    distinct.turn_over();
+                }
+                distinct.claim(*series, UnixNanos(*time)).0
+            });
+            let given: Vec<_> = given.collect();
+            proptest::prop_assert_eq!(given, expected(&asked));
+        }
     }
 }

@@ -11,7 +11,7 @@
 use super::Handle;
 use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
-use super::parcel::{Load, Parcel};
+use super::parcel::{Load, Parcel, Record};
 use super::receipt::Hold;
 use super::reserve::Reservation;
 use super::riders::Riders;
@@ -19,9 +19,13 @@ use super::series::{of_kind, series_hash};
 use super::table::Series;
 use super::windows::{Place, Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};
+use protocols::form::Figure;
 use protocols::{Measure, Point, UnixNanos};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
+
+/// A time and a value.
+pub type Reading<'r> = (UnixNanos, &'r Figure);
 
 /// A receiving task's hold on a lane, for one batch of points.
 #[derive(Debug)]
@@ -125,6 +129,28 @@ impl<'a> Front<'a> {
         load.lines.push(b'\n');
         manifest.note_line(line.len() + 1, via);
         true
+    }
+
+    /// Appends what every line of readings of a series begins with, if [`write`](Self::write) may
+    /// have them.
+    pub fn head(&self, point: &Point<'_>, out: &mut Vec<u8>) -> Option<()> {
+        let stencil = self.lane.stencil?;
+        let is_reading = matches!(point.measure, Measure::Reading(_)) && point.rest.is_empty();
+        stencil.head(point.name, point.tags, out).filter(|()| is_reading)
+    }
+
+    /// Takes in a reading of a series whose lines begin with `head`, as [`take`](Self::take) does;
+    /// `hash` is that of the series.
+    #[inline]
+    pub fn write(&mut self, head: &[u8], hash: u64, (time, figure): Reading<'_>, via: &Arc<Via>) {
+        let Some(stencil) = self.lane.stencil else { return };
+        self.handed += 1;
+        let (load, manifest) = self.raw();
+        let start = load.lines.len();
+        stencil.line(head, figure, time, &mut load.lines);
+        let bytes = load.lines.len() - start;
+        load.records.push(Record { hash, time, bytes });
+        manifest.note_record(bytes, via);
     }
 
     /// Whether the lane hands lines on as they are, and this one is not too long for it.

@@ -33,6 +33,11 @@ impl Names {
         first.is_some_and(|first| first != own)
     }
 
+    /// Whether one that needed no change may collide, too.
+    pub(super) fn are_watched(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     /// How the name last asked for is sent.
     pub(super) fn spelled(&self) -> &[u8] {
         &self.spelled

@@ -3,29 +3,43 @@
 use super::State;
 use super::riders::Riders;
 use crate::waybill::Manifest;
-use protocols::Batch;
+use protocols::{Batch, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a parcel carries: points to be encoded, and lines that go out as they came. The order of
-/// both together is in the manifest.
+/// What a parcel carries: points to be encoded, lines that go out as they came, and records that
+/// are written already. The order of all together is in the manifest.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     pub(super) batch: Batch,
-    /// One point each, and each with its LF.
+    /// One point each, and each with its LF; records stand among them.
     pub(super) lines: Vec<u8>,
+    /// Of those of the lines that are records.
+    pub(super) records: Vec<Record>,
+}
+
+/// A reading that needs no encoder any more, only a time that its series has for itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// Of its series.
+    pub(super) hash: u64,
+    /// As it is written.
+    pub(super) time: UnixNanos,
+    /// How many there are of it, with its LF.
+    pub(super) bytes: usize,
 }
 
 impl Load {
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.batch.bytes() + self.lines.len()
+        self.batch.bytes() + self.lines.len() + size_of_val(&*self.records)
     }
 
     /// Empties it and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.batch.clear();
         self.lines.clear();
+        self.records.clear();
     }
 }
 
@@ -39,6 +53,8 @@ pub(super) struct Parcel {
     pub(super) point: usize,
     /// Where the next line begins.
     pub(super) line: usize,
+    /// The next record.
+    pub(super) record: usize,
     points: usize,
     /// How many of its points the shaper has accounted for.
     done: usize,
@@ -53,7 +69,7 @@ impl Parcel {
         state.book.inbox.add(points as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
         let state = Arc::clone(state);
-        Self { load, manifest, riders, point: 0, line: 0, points, done: 0, bytes, state }
+        Self { load, manifest, riders, point: 0, line: 0, record: 0, points, done: 0, bytes, state }
     }
 
     /// How many points it carries.

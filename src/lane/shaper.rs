@@ -7,6 +7,7 @@
 //! `name_collision`, and what windows folded.
 
 mod open;
+mod records;
 mod relay;
 
 use super::distinct::Distinct;
@@ -219,9 +220,16 @@ impl Shaper {
         let mut turn = Turn::begin(self.written);
         let mut done = 0;
         while turn.goes_on(self.written) {
-            let Parcel { load, manifest, point: next, line, .. } = parcel;
+            let Parcel { load, manifest, point: next, line, record, .. } = parcel;
             if let Some(lines) = manifest.next_lines() {
-                self.relay(load.lines.get(*line..).unwrap_or_default(), &lines);
+                let text = load.lines.get(*line..).unwrap_or_default();
+                if lines.are_records {
+                    let records = load.records.get(*record..).unwrap_or_default();
+                    self.records(text, records.get(..lines.count).unwrap_or(records), lines.source);
+                    *record += lines.count;
+                } else {
+                    self.relay(text, &lines);
+                }
                 *line += lines.bytes;
                 done += lines.count;
                 continue;
@@ -275,6 +283,11 @@ impl Shaper {
         self.written = self.written.wrapping_add(self.open.body.len() - start);
         let lines = self.encode.lines(self.open.body.get(start..).unwrap_or_default());
         self.watch_name(point.name);
+        self.add_last(start, lines, source);
+    }
+
+    /// Counts in the record that begins there in the body, or begins the next payload with it.
+    fn add_last(&mut self, start: usize, lines: usize, source: Source<'_>) {
         if start > 0 && self.open.body.len() > self.bytes_max() {
             let record = self.open.body.split_off(start);
             self.push();
@@ -296,13 +309,21 @@ impl Shaper {
 
     fn told_apart(&mut self, point: &Point<'_>, hash: Option<u64>) -> Option<UnixNanos> {
         let time = point.time?;
-        let Some(distinct) = &mut self.distinct else { return Some(time) };
+        if self.distinct.is_none() {
+            return Some(time);
+        }
         let hash = hash.unwrap_or_else(|| series_hash(point.name, point.tags));
+        Some(self.free_time(hash, time))
+    }
+
+    /// The time that a point of a series may have which asks for this one.
+    fn free_time(&mut self, hash: u64, time: UnixNanos) -> UnixNanos {
+        let Some(distinct) = &mut self.distinct else { return time };
         let free = distinct.claim(hash, time);
         if free != time {
             self.state.book.noticed.add("time_moved", 1);
         }
-        Some(free)
+        free
     }
 
     fn watch_name(&mut self, name: &str) {

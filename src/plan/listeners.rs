@@ -2,7 +2,7 @@
 
 use super::Findings;
 use crate::config::Sections;
-use crate::ingest::{Ack, Config};
+use crate::ingest::{Ack, Config, FileFormat, Glob};
 use crate::lane::Settings;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
@@ -68,6 +68,9 @@ fn binds(
     bound: &mut Vec<(String, Address)>,
     findings: &mut Findings,
 ) {
+    if listener.protocol == Protocol::File {
+        return files(key, listener, findings);
+    }
     findings.wrong_unless(!listener.bind.is_empty(), format!("{key}.bind"), "the list is empty");
     for (i, text) in listener.bind.iter().enumerate() {
         let key = format!("{key}.bind[{i}]");
@@ -81,6 +84,28 @@ fn binds(
                 bound.push((key, address));
             }
         }
+    }
+}
+
+/// What is read instead of sockets.
+fn files(key: &str, listener: &Config, findings: &mut Findings) {
+    let Config { bind, paths, drop, format, prefix, .. } = listener;
+    if !bind.is_empty() {
+        findings.wrong(format!("{key}.bind"), "files are not bound; `paths` or `drop` names them");
+    }
+    if paths.as_ref().is_none_or(Vec::is_empty) && drop.is_none() {
+        let message = "there is nothing to read";
+        let hint = "paths = [\"/var/log/task/*.jsonl\"], or drop = \"/var/spool/points\"";
+        findings.mistakes.push(Mistake::new(format!("{key}.paths"), message).hint(hint));
+    }
+    for (i, path) in paths.iter().flatten().enumerate() {
+        if let Err(problem) = Glob::compile(path) {
+            findings.wrong(format!("{key}.paths[{i}]"), problem);
+        }
+    }
+    let marks = matches!(format, Some(FileFormat::Log) | None);
+    if prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || !marks) {
+        findings.wrong(format!("{key}.prefix"), "it is what marks a line of format = \"log\"");
     }
 }
 
@@ -144,6 +169,11 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("sockets", Protocol::Statsd, listener.sockets.is_some());
     only_for("receive_buffer", Protocol::Statsd, listener.receive_buffer.is_some());
     only_for("strict", Protocol::Opentsdb, listener.strict);
+    only_for("paths", Protocol::File, listener.paths.is_some());
+    only_for("drop", Protocol::File, listener.drop.is_some());
+    only_for("format", Protocol::File, listener.format.is_some());
+    only_for("prefix", Protocol::File, listener.prefix.is_some());
+    only_for("series", Protocol::File, listener.series.is_some());
     let speaks_http = listener.protocol.is_http();
     if listener.idempotency.is_some() && !speaks_http {
         let message = "`idempotency` is for protocols that speak HTTP: opentsdb, http, influxdb";
@@ -233,6 +263,32 @@ mod tests {
             &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\ndialects = []"),
             &["no tags are understood"],
         );
+    }
+
+    #[test]
+    fn files_are_read_and_not_bound() {
+        for keys in [
+            "paths = ['/var/log/*.jsonl']",
+            "drop = '/spool'\nformat = 'csv'\nseries = 'p/'",
+            "paths = ['/a/{b,c}/d.log']\nformat = 'log'\nprefix = 'STAT'",
+        ] {
+            let planned = plan_of(&listener(&format!("protocol = 'file'\n{keys}")));
+            assert!(planned.is_ok(), "{planned:?}");
+        }
+        for (keys, says) in [
+            ("", &["paths: there is nothing to read (paths = "][..]),
+            ("paths = []", &["paths: there is nothing to read"]),
+            ("drop = '/a'\nbind = ['tcp://h:1']", &["bind: files are not bound"]),
+            ("paths = ['a/b']", &["paths[0]: `a/b` does not begin with a slash"]),
+            ("drop = '/a'\nformat = 'csv'\nprefix = 'x'", &["prefix: it is what marks a line"]),
+            ("drop = '/a'\nformat = 'xml'", &["`xml` is not one of jsonl, csv, statsd, log"]),
+            ("drop = '/a'\nack = 'queued'", &["`ack` is for protocols that answer"]),
+        ] {
+            refused(&listener(&format!("protocol = 'file'\n{keys}")), says);
+        }
+        let http = "protocol = 'http'\nbind = ['tcp://h:1']\npaths = ['/a']";
+        refused(&listener(http), &["`paths` is for protocol = \"file\""]);
+        refused(&listener("protocol = 'http'"), &["`bind` is missing"]);
     }
 
     #[test]

@@ -9,12 +9,14 @@
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
 
-use super::memo::Known;
+use super::forms;
+use super::memo;
 use super::router::Table;
+use super::script::Script;
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
-use crate::lane::{Front, WindowPlace, series_hash};
+use crate::lane::{Front, Reading, WindowPlace, series_hash};
 use crate::origin::Origin;
 use protocols::statsd::{Split, is_plain_number};
 use protocols::{Batch, Point, UnixNanos};
@@ -36,6 +38,7 @@ pub struct Crossing<'t> {
     steps: Vec<Step>,
     /// Whether `steps` are all that was done with the last point.
     lasting: bool,
+    script: Script,
 }
 
 /// What points pay out of their sender's quota.
@@ -126,6 +129,7 @@ impl<'t> Crossing<'t> {
             shaped: Shaped::default(),
             steps: Vec::new(),
             lasting: true,
+            script: Script::default(),
         }
     }
 
@@ -141,6 +145,11 @@ impl<'t> Crossing<'t> {
     ///
     /// Its sender may not write it; that is counted.
     pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
+        self.script.begin(false);
+        self.pass(point, line)
+    }
+
+    fn pass(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         let gate = self.gate;
         if matches!(gate, Gate::Open) {
             self.route(point, line);
@@ -166,6 +175,31 @@ impl<'t> Crossing<'t> {
         }
     }
 
+    /// As [`point`](Self::point); answers what was done, if the same can be
+    /// [written](Self::write) of the next reading of its form.
+    pub(super) fn learn(&mut self, point: &Point<'_>) -> Option<&Script> {
+        self.script.begin(true);
+        self.pass(point, None).ok()?;
+        self.script.whole()
+    }
+
+    /// Does with a reading what was done with an earlier one of its form.
+    #[inline]
+    pub(super) fn write(&mut self, known: &forms::Known<'_>, reading: Reading<'_>) {
+        for route in known.takes {
+            self.taken(usize::from(*route));
+        }
+        for write in known.writes {
+            let front = self.fronts.get_mut(usize::from(write.lane));
+            let rule = self.table.rules.get(usize::from(write.route));
+            let head = known.text.get(write.head.0 as usize..write.head.1 as usize);
+            if let (Some(front), Some(rule), Some(head)) = (front, rule, head) {
+                front.write(head, write.hash, reading, &rule.via);
+            }
+        }
+        self.arrived(!known.takes.is_empty());
+    }
+
     /// What was done with it says nothing about the next of its series.
     #[cold]
     fn deny(&mut self, denial: Denial) {
@@ -186,17 +220,18 @@ impl<'t> Crossing<'t> {
         let routed = rules.walk(point, origin, |place, rule, lanes| {
             self.taken(place);
             self.note(u16::try_from(place).ok().map(Step::Take));
+            self.script.take(place);
             if rule.rewrite.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let sent = rule.sent(*point, &mut scratch);
-                self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), rule);
+                self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), (place, rule));
                 self.scratch = scratch;
                 return;
             }
             let left = line.map_or(lanes, |line| self.relay(lanes, point, line, place));
             if left != LaneSet::default() {
                 let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                self.hand_over(left, point, hash, rule);
+                self.hand_over(left, point, hash, (place, rule));
             }
         });
         self.arrived(routed);
@@ -223,8 +258,8 @@ impl<'t> Crossing<'t> {
     /// [current](Self::is_current), unless that cannot be done alike any more; then nothing has
     /// happened.
     #[inline]
-    pub fn repeat(&mut self, known: &Known<'_>, line: &Split<'_>) -> bool {
-        let Known { shape, steps, needs } = known;
+    pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
+        let memo::Known { shape, steps, needs } = known;
         if needs.plain && !self.relays_all(steps, line) {
             return false;
         }
@@ -293,9 +328,16 @@ impl<'t> Crossing<'t> {
         }
     }
 
-    fn hand_over(&mut self, lanes: LaneSet, point: &Point<'_>, hash: u64, rule: &Rule) {
+    fn hand_over(
+        &mut self,
+        lanes: LaneSet,
+        point: &Point<'_>,
+        hash: u64,
+        (route, rule): (usize, &Rule),
+    ) {
         for lane in lanes.iter() {
             let Some(front) = self.fronts.get_mut(lane) else { continue };
+            self.script.write(front, (lane, route), point, hash);
             let place = front.take(point, hash, &rule.via);
             let lane = u16::try_from(lane).ok();
             self.note(place.zip(lane).map(|(place, lane)| Step::Absorb { lane, place }));

@@ -8,12 +8,14 @@
 
 use super::Rules;
 use super::crossing::{Crossing, Submitted, Toll};
+use super::readings::{Readings, Recollection};
 use crate::access::{Access, Denial, Gate, Proof, Refused};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
 use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
 use crate::origin::Origin;
 use arc_swap::{ArcSwap, Guard};
+use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -134,19 +136,38 @@ impl Router {
 
     /// Hands each point to the lanes of the routes that take it, counts it, and empties the batch.
     pub fn submit(&mut self, batch: &mut Batch) -> Submitted {
-        self.submit_and_tell(batch, |_, _| {})
+        self.submit_and_tell(None, batch, |_, _| {})
     }
 
-    /// As [`submit`](Self::submit), and tells which points were denied.
+    /// As [`submit`](Self::submit), with readings that were known again among the points.
+    pub fn submit_with(&mut self, readings: Readings, batch: &mut Batch) -> Submitted {
+        self.submit_and_tell(Some(readings), batch, |_, _| {})
+    }
+
+    /// Both of these, and tells which points were denied.
     pub fn submit_and_tell(
         &mut self,
+        readings: Option<Readings>,
         batch: &mut Batch,
         denied: impl FnMut(&Point<'_>, Denial),
     ) -> Submitted {
-        let table = self.tables.load();
+        let table = match &readings {
+            Some(readings) => Arc::clone(&readings.table),
+            None => self.tables.load_full(),
+        };
         self.enter(&table);
         let toll = Toll::Each(self.clock.now());
-        self.hand_out(&table, batch, toll, |_| Terms::default(), denied)
+        self.hand_out(&table, batch, (readings, toll), |_| Terms::default(), denied)
+    }
+
+    /// A list for readings of one batch that are known again, to be handed over with it; it keeps
+    /// the present table for so long. What is known of a reading holds for every sender, so there is
+    /// none where it matters who that is.
+    pub fn recall(&self, recollection: &Recollection, times: TimeRange) -> Option<Readings> {
+        let table = self.tables.load_full();
+        let is_guarded = self.since == Since::Request && !matches!(self.gate, Gate::Open);
+        let is_open = table.access.is_open() && !is_guarded;
+        is_open.then(|| recollection.begin(table, times))?
     }
 
     /// As [`submit`](Self::submit) for a request, whose sender can be told what becomes of it: at
@@ -159,13 +180,19 @@ impl Router {
     /// Nothing of it was kept. Where he may not write all of it, all of it is counted as denied.
     pub fn submit_request(
         &mut self,
+        mut readings: Option<Readings>,
         batch: &mut Batch,
         level: Option<Level>,
     ) -> Result<Option<Receipt>, Turned> {
-        let table = self.tables.load();
+        let table = match &readings {
+            Some(readings) => Arc::clone(&readings.table),
+            None => self.tables.load_full(),
+        };
         self.enter(&table);
         self.gate.check_all(batch).map_err(|refused| self.turn_away(batch, refused))?;
-        let mut rooms = self.reserve(&table, batch).map_err(Turned::Full)?;
+        let more = readings.as_mut().map_or(0, Readings::bytes);
+        let rooms = self.reserve(&table, batch.bytes() + more);
+        let mut rooms = rooms.map_err(Turned::Full)?;
         let series = batch.iter().map(|point| series_hash(point.name, point.tags));
         let paid = self.gate.spend_all(batch.len(), series, self.clock.now());
         paid.map_err(|refused| self.turn_away(batch, refused))?;
@@ -174,7 +201,7 @@ impl Router {
             slip: slip.as_ref(),
             room: rooms.get_mut(place).and_then(Option::take),
         };
-        self.hand_out(&table, batch, Toll::Paid, terms, |_, _| {});
+        self.hand_out(&table, batch, (readings, Toll::Paid), terms, |_, _| {});
         Ok(receipt)
     }
 
@@ -187,12 +214,12 @@ impl Router {
     }
 
     /// Room for the batch in every lane that it may reach and that may refuse.
-    fn reserve(&self, table: &Table, batch: &Batch) -> Result<Vec<Option<Reservation>>, Full> {
+    fn reserve(&self, table: &Table, bytes: usize) -> Result<Vec<Option<Reservation>>, Full> {
         let reachable = table.rules.reachable(&self.origin);
         let mut rooms = Vec::new();
-        for place in reachable.iter().filter(|_| !batch.is_empty()) {
+        for place in reachable.iter().filter(|_| bytes > 0) {
             let Some(lane) = table.lanes.get(place) else { continue };
-            if let Some(room) = lane.reserve(batch.bytes())? {
+            if let Some(room) = lane.reserve(bytes)? {
                 rooms.resize_with(place.max(rooms.len()), || None);
                 rooms.push(Some(room));
             }
@@ -204,18 +231,22 @@ impl Router {
         &'t self,
         table: &'t Table,
         batch: &mut Batch,
-        toll: Toll,
+        (readings, toll): (Option<Readings>, Toll),
         terms: impl FnMut(usize) -> Terms<'t>,
         mut denied: impl FnMut(&Point<'_>, Denial),
     ) -> Submitted {
-        if batch.is_empty() {
+        if batch.is_empty() && readings.as_ref().is_none_or(Readings::is_empty) {
             return Submitted::default();
         }
         let mut crossing = self.cross_on(table, toll, terms);
-        for point in batch.iter() {
-            if let Err(denial) = crossing.point(&point, None) {
-                denied(&point, denial);
+        let mut tell = |point: &Point<'_>, crossed: Result<(), Denial>| {
+            if let Err(denial) = crossed {
+                denied(point, denial);
             }
+        };
+        match readings {
+            Some(readings) => readings.cross(batch, &mut crossing, tell),
+            None => batch.iter().for_each(|point| tell(&point, crossing.point(&point, None))),
         }
         let submitted = crossing.submitted();
         drop(crossing);

@@ -1,6 +1,6 @@
 //! Points to line protocol.
 
-use super::{EncoderOptions, Integers, TIME_MAX, TIME_MIN, escape};
+use super::{EncoderOptions, Integers, Stencil, TIME_MAX, TIME_MIN, escape};
 use crate::decimal::write_short;
 use crate::encode::LostParts;
 use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tags, UnixNanos};
@@ -45,18 +45,15 @@ impl Encode for Encoder {
     fn lost_parts(&mut self) -> Vec<(Skip, u64)> {
         self.lost.take()
     }
+
+    fn stencil(&self) -> Option<Stencil> {
+        Some(Stencil::new(self.options))
+    }
 }
 
 impl Encoder {
     fn line(&mut self, point: &Point<'_>, out: &mut Vec<u8>) -> Result<(), Skip> {
-        if point.name.is_empty() {
-            return Err(Skip::EmptyName);
-        }
-        let start = out.len();
-        escape::measurement(point.name, out);
-        self.tags(point.tags, out);
-        let room = SERIES_BYTES_MAX.checked_sub(out.len() - start).ok_or(Skip::TooLarge)?;
-        out.push(b' ');
+        let room = self.series(point.name, point.tags, out)?;
         self.columns(&point.measure, room, out)?;
         if let Some(time) = point.time {
             out.push(b' ');
@@ -64,6 +61,36 @@ impl Encoder {
         }
         out.push(b'\n');
         Ok(())
+    }
+
+    /// What stands before the columns; answers how long a key may be.
+    fn series(&mut self, name: &str, tags: Tags<'_>, out: &mut Vec<u8>) -> Result<usize, Skip> {
+        if name.is_empty() {
+            return Err(Skip::EmptyName);
+        }
+        let start = out.len();
+        escape::measurement(name, out);
+        self.tags(tags, out);
+        let room = SERIES_BYTES_MAX.checked_sub(out.len() - start).ok_or(Skip::TooLarge)?;
+        out.push(b' ');
+        Ok(room)
+    }
+
+    /// All that stands before the value of a reading, if its series loses nothing; then its lines
+    /// differ in what follows alone.
+    pub(super) fn head(&mut self, name: &str, tags: Tags<'_>, out: &mut Vec<u8>) -> Option<()> {
+        let start = out.len();
+        let room = self.series(name, tags, out).ok();
+        let key = "value=";
+        out.extend_from_slice(key.as_bytes());
+        let is_whole = self.lost_parts().is_empty() && room.is_some_and(|room| key.len() <= room);
+        // So a line tells its name, for whoever wants to know it.
+        let is_plain = out.get(start..).is_some_and(|head| head.starts_with(name.as_bytes()));
+        if is_whole && is_plain && escape::is_plain(name) {
+            return Some(());
+        }
+        out.truncate(start);
+        None
     }
 
     /// Sorted by the bytes of the escaped keys, which is how servers compare them.
@@ -277,7 +304,7 @@ impl PartSpan {
     }
 }
 
-fn write_value(
+pub(super) fn write_value(
     value: FieldValue<'_>,
     options: EncoderOptions,
     out: &mut Vec<u8>,

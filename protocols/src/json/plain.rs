@@ -106,7 +106,7 @@ impl<'a> Plain<'a> {
 }
 
 /// Where a number ends that keeps to JSON's grammar.
-fn number_end(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn number_end(bytes: &[u8]) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or(&[]);
         from + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::batch::{Batch, PointWriter};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
+use crate::form::{Forgetful, Recall, Speech};
 use crate::json::BodyError;
 use crate::json::body::{Items, Text, each_item, each_member};
 use crate::json::plain::Plain;
@@ -27,8 +28,23 @@ pub fn parse_body<'a>(
     options: &PutOptions,
     out: &mut Batch,
 ) -> Result<Refusals<'a>, BodyError> {
+    parse_body_with(&mut Forgetful, body, options, out)
+}
+
+/// The same, for who knows many of the points again: of those nothing is written to `out`.
+///
+/// # Errors
+///
+/// As for [`parse_body`]; what was recalled is then to be forgotten.
+pub fn parse_body_with<'a>(
+    recall: &mut dyn Recall,
+    body: &'a [u8],
+    options: &PutOptions,
+    out: &mut Batch,
+) -> Result<Refusals<'a>, BodyError> {
     let mark = out.mark();
-    let mut reader = Reader { options, out, refusals: Refusals::default(), tags: Vec::new() };
+    let mut reader =
+        Reader { options, out, refusals: Refusals::default(), tags: Vec::new(), recall };
     let read = each_item(body, &mut reader);
     let refusals = reader.refusals;
     match read {
@@ -48,10 +64,18 @@ struct Reader<'a, 'o> {
     refusals: Refusals<'a>,
     /// Of the datapoint that is being read.
     tags: Vec<(&'a str, &'a str)>,
+    recall: &'o mut dyn Recall,
 }
 
 impl<'a> Items<'a> for Reader<'a, '_> {
     fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
+        // This leaves the blanks away which stand before it.
+        item.ends();
+        let text = item.rest().as_bytes();
+        if let Some(known) = self.recall.recall(text, self.out.len(), Speech::Datapoint) {
+            item.skip(known);
+            return Some(());
+        }
         let tags = &mut self.tags;
         tags.clear();
         let (mut metric, mut time, mut value, mut tagged) = (None, None, None, None);

@@ -1,6 +1,6 @@
 //! What a write request looks like: URLs, credentials, body.
 
-use super::{Api, Config};
+use super::{Api, Config, Gzip};
 use crate::backend::Payload;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use std::io::Write;
+use std::net::IpAddr;
 
 /// The parts of a request that are the same each time.
 #[derive(Clone, Debug)]
@@ -44,6 +45,15 @@ impl Target {
         Ok(Self { base: base.as_str().trim_end_matches('/').to_owned(), write, query })
     }
 
+    /// Whether its address says that it is on this machine; other names are not looked up.
+    fn is_here(&self) -> bool {
+        let host = self.write.host_str().unwrap_or_default();
+        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        }
+    }
+
     /// Where a statement is run.
     pub(super) fn query(&self, statement: &str) -> Url {
         let mut url = self.query.clone();
@@ -53,8 +63,13 @@ impl Target {
 }
 
 impl Request {
-    pub(super) fn new(config: &Config) -> Self {
-        Self { authorization: authorization(config), gzip: config.gzip }
+    pub(super) fn new(config: &Config, targets: &[Target]) -> Self {
+        let gzip = match config.gzip {
+            Gzip::On => true,
+            Gzip::Off => false,
+            Gzip::Auto => !targets.iter().all(Target::is_here),
+        };
+        Self { authorization: authorization(config), gzip }
     }
 
     /// The header that every request carries, marked so that it is never printed.
@@ -188,6 +203,29 @@ mod tests {
         let targets = Target::all(&config(json)).unwrap();
         let bases: Vec<_> = targets.iter().map(|target| target.base.as_str()).collect();
         assert_eq!(bases, ["http://a:1", "http://b:2"]);
+    }
+
+    #[test]
+    fn nothing_is_compressed_for_this_machine_unless_it_is_asked_for() {
+        let local = "http://127.0.0.1:8086";
+        for (url, gzip, expected) in [
+            (serde_json::json!(local), serde_json::json!("auto"), false),
+            (serde_json::json!("http://[::1]:8086"), serde_json::json!("auto"), false),
+            (serde_json::json!("https://localhost/prefix"), serde_json::json!("auto"), false),
+            (serde_json::json!("http://127.9.9.9"), serde_json::json!("auto"), false),
+            (serde_json::json!("http://influxdb:8086"), serde_json::json!("auto"), true),
+            (serde_json::json!("http://192.168.0.1"), serde_json::json!("auto"), true),
+            (serde_json::json!([local, "http://b:1"]), serde_json::json!("auto"), true),
+            (serde_json::json!(local), serde_json::json!(true), true),
+            (serde_json::json!("http://influxdb"), serde_json::json!(false), false),
+        ] {
+            let json = serde_json::json!({ "url": url, "database": "d", "gzip": gzip });
+            let config = config(json);
+            let request = Request::new(&config, &Target::all(&config).unwrap());
+            assert_eq!(request.gzip, expected, "{url} {gzip}");
+        }
+        let unsaid = config(serde_json::json!({ "url": local, "database": "d" }));
+        assert_eq!(unsaid.gzip, Gzip::Auto);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use protocols::Answer;
-use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body};
+use protocols::opentsdb::{AnswerMode, answer, body_error, parse_body_with};
 use serde_json::{Map, Value, json};
 
 /// Only putting, for the listener of our own API.
@@ -58,18 +58,21 @@ async fn take_put(request: Request, web: &Web, peer: Option<&Peer>) -> Result<Ta
 }
 
 fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer>) -> Answer {
-    let Intake { context: web, batch, .. } = intake;
-    let options = web.grammar.put_options(web.times());
-    let refusals = match parse_body(body, &options, batch) {
+    let options = intake.context.grammar.put_options(intake.context.times());
+    let (recall, batch) = intake.recall(options.times);
+    let parsed = parse_body_with(recall, body, &options, batch);
+    let refusals = match parsed {
         Ok(refusals) => refusals,
         Err(error) => {
+            intake.forget();
+            let web = &intake.context;
             let example = body.get(..body.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
             web.refuse(error.reason().label(), 1, example, Who(peer));
             return body_error(error);
         }
     };
-    count(&refusals, web, peer);
-    flags.with_timeouts(answer(batch.len(), &refusals, flags.mode))
+    count(&refusals, &intake.context, peer);
+    flags.with_timeouts(answer(intake.len(), &refusals, flags.mode))
 }
 
 /// What the query asks for.

@@ -45,11 +45,17 @@ async fn take_points(
     let form = form(request.headers())?;
     let parse = |body: &[u8], intake: &mut Intake| {
         let parsed = match form {
-            Form::Json => json::parse_points(body, limits(web), &mut intake.batch),
+            Form::Json => {
+                let limits = limits(web);
+                let (recall, batch) = intake.recall(limits.times);
+                json::parse_points_with(recall, body, limits, batch)
+            }
             Form::Lines => Ok(json::parse_json_lines(body, limits(web), &mut intake.batch)),
         };
-        let outcome =
-            parsed.map_err(|error| Refusal::new(400, error.reason().label(), error.to_string()))?;
+        let outcome = parsed.map_err(|error| {
+            intake.forget();
+            Refusal::new(400, error.reason().label(), error.to_string())
+        })?;
         count(&outcome.refusals, web, peer);
         Ok(outcome.answer(details))
     };

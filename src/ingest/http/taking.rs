@@ -74,7 +74,7 @@ fn work(
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<(Answer, Option<Receipt>), Refusal> {
     let answer = parse(body, intake)?;
-    let is_kept = !intake.batch.is_empty() || answer.status < 300;
+    let is_kept = intake.len() > 0 || answer.status < 300;
     let receipt = intake.submit_request(level).map_err(Refusal::turned)?;
     if let Some(claim) = claim.filter(|_| is_kept) {
         claim.kept(&answer);

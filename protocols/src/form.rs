@@ -1,0 +1,254 @@
+//! Readings written alike but for time and value, so that whoever has seen one knows the next.
+//!
+//! ```text
+//!   put api.requests 1700000000 107.5 env=prod
+//!   └── before ────┘ time └┘ value └─ after ─┘
+//!                       between
+//! ```
+//!
+//! All that a grammar says of such a text but for time and value is decided by its [`Form`], what
+//! stands around the two. What was learnt from one text of a form holds for every other whose two
+//! blanks are filled with words that are surely a time and a number: a time of ten or thirteen
+//! digits, which all of these grammars read alike, and what [`Figure`] takes. Anything else is left
+//! to the parsers, who know what is wrong with it.
+
+use crate::decimal::{digits_of, parse_number};
+use crate::json::plain::{Plain, number_end};
+use crate::json::value::Scalar;
+use crate::{Number, UnixNanos};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A grammar. The same text would mean another thing in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Lines of OpenTSDB's `put`, without their LF.
+    Put,
+    /// Items of OpenTSDB's `/api/put`.
+    Datapoint,
+    /// Items of our own JSON.
+    Point,
+}
+
+/// A text without its time and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form<'a> {
+    /// How it is to be read.
+    pub speech: Speech,
+    /// Whether the value stands before the time.
+    pub value_first: bool,
+    /// What stands before, between and after the two.
+    pub parts: [&'a [u8]; 3],
+}
+
+/// What a form is filled with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filling {
+    /// The time.
+    pub time: UnixNanos,
+    /// The value.
+    pub figure: Figure,
+    /// How many bytes the whole text has.
+    pub length: usize,
+}
+
+/// A value, with its text if no shorter one says the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Figure {
+    /// The first so many of these bytes. As a double and as an integer it is written just so.
+    Text {
+        /// How many.
+        length: u8,
+        /// The text, and whatever was behind it.
+        bytes: [u8; TEXT],
+    },
+    /// Any other number but those that only an unsigned integer holds.
+    Number(Number),
+}
+
+/// Who has seen forms before.
+pub trait Recall {
+    /// Whether a text begins with a form that is known again; its reading then comes before the
+    /// point `at` that place of the batch, and its length is the answer. If it is not, the text is
+    /// read in the ordinary way, and what it comes to, if anything, is the point at that place.
+    ///
+    /// Each text that may become a point has to be shown.
+    fn recall(&mut self, text: &[u8], at: usize, speech: Speech) -> Option<usize>;
+}
+
+/// Who knows nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgetful;
+
+impl Recall for Forgetful {
+    fn recall(&mut self, _: &[u8], _: usize, _: Speech) -> Option<usize> {
+        None
+    }
+}
+
+impl Speech {
+    /// Takes a text apart that begins with a usual reading, without saying that it is a sound one.
+    pub fn cut(self, text: &[u8]) -> Option<(Form<'_>, Filling)> {
+        match self {
+            Self::Put => cut_line(text),
+            Self::Datapoint | Self::Point => cut_item(text, self),
+        }
+    }
+}
+
+impl Form<'_> {
+    /// What fills a text that has this form.
+    #[inline]
+    pub fn filling(&self, text: &[u8]) -> Option<Filling> {
+        let [before, between, after] = self.parts;
+        let rest = text.strip_prefix(before)?;
+        let (time, figure, rest) = if self.value_first {
+            let (figure, rest) = Figure::read(rest, self.speech)?;
+            let (time, rest) = read_time(rest.strip_prefix(between)?)?;
+            (time, figure, rest)
+        } else {
+            let (time, rest) = read_time(rest)?;
+            let (figure, rest) = Figure::read(rest.strip_prefix(between)?, self.speech)?;
+            (time, figure, rest)
+        };
+        let rest = rest.strip_prefix(after)?;
+        // A line ends where it ends, an item where its brace is closed.
+        let ends = self.speech != Speech::Put || rest.is_empty();
+        ends.then_some(Filling { time, figure, length: text.len() - rest.len() })
+    }
+}
+
+impl Figure {
+    /// Reads what is surely a number in that grammar, quoted or not; answers what follows it.
+    #[inline]
+    fn read(text: &[u8], speech: Speech) -> Option<(Self, &[u8])> {
+        let (length, shortest) = shortest(text);
+        if shortest && let Some(bytes) = text.first_chunk::<TEXT>() {
+            let rest = text.get(length..)?;
+            return Some((Self::Text { length: u8::try_from(length).ok()?, bytes: *bytes }, rest));
+        }
+        Self::read_odd(text, speech)
+    }
+
+    #[cold]
+    fn read_odd(text: &[u8], speech: Speech) -> Option<(Self, &[u8])> {
+        let of_number = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let length = text.iter().take_while(of_number).count();
+        let (word, rest) = text.split_at_checked(length)?;
+        if speech != Speech::Put && number_end(word) != Some(length) {
+            return None;
+        }
+        match parse_number(str::from_utf8(word).ok()?)? {
+            Number::U64(_) => None,
+            number => Some((Self::Number(number), rest)),
+        }
+    }
+}
+
+/// How many bytes at the start of a text may belong to a number, and whether these are the only
+/// ones so short for it: at most fifteen digits, no zeros that say nothing, no exponent, and none
+/// that it would be written with.
+#[inline]
+fn shortest(text: &[u8]) -> (usize, bool) {
+    let start = usize::from(text.first() == Some(&b'-'));
+    let digits = |from: usize| {
+        let rest = text.get(from..).unwrap_or_default().iter();
+        from + rest.take(TEXT + 1).take_while(|byte| byte.is_ascii_digit()).count()
+    };
+    let whole = digits(start);
+    let is_zero = text.get(start) == Some(&b'0');
+    let (mut end, mut sound) = (whole, whole > start && !(is_zero && whole > start + 1));
+    if text.get(whole) == Some(&b'.') {
+        end = digits(whole + 1);
+        let ends_well = end > whole + 1 && text.get(end - 1) != Some(&b'0');
+        let is_tiny =
+            is_zero && text.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
+        sound &= ends_well && !is_tiny;
+    } else {
+        // An integer has no minus zero.
+        sound &= !(is_zero && start > 0);
+    }
+    let goes_on = matches!(text.get(end), Some(b'+' | b'-' | b'.' | b'e' | b'E'));
+    (end, sound && end <= TEXT && !goes_on)
+}
+
+/// Reads a time of seconds or milliseconds of our days, which has no leading zero.
+#[inline]
+fn read_time(text: &[u8]) -> Option<(UnixNanos, &[u8])> {
+    let is_digit = |at: usize| text.get(at).is_some_and(u8::is_ascii_digit);
+    let (length, scale) = if is_digit(10) { (13, 1_000_000) } else { (10, 1_000_000_000) };
+    if is_digit(13) && length == 13 || text.first() == Some(&b'0') {
+        return None;
+    }
+    let (word, rest) = text.split_at_checked(length)?;
+    let nanos = digits_of(word)?.checked_mul(scale)?;
+    Some((UnixNanos(i64::try_from(nanos).ok()?), rest))
+}
+
+/// One blank between the words that come first; what follows the value is looked at by the parser.
+fn cut_line(line: &[u8]) -> Option<(Form<'_>, Filling)> {
+    let name = line.strip_prefix(b"put ")?;
+    let name = name.iter().position(|byte| *byte <= b' ').filter(|length| *length > 0)?;
+    let before = 4 + name + 1;
+    let rest = line.get(before..).filter(|_| line.get(before - 1) == Some(&b' '))?;
+    let (time, rest) = read_time(rest)?;
+    let (figure, after) = Figure::read(rest.strip_prefix(b" ")?, Speech::Put)?;
+    after.first().is_none_or(|byte| *byte <= b' ').then_some(())?;
+    let parts = [line.get(..before)?, b" ".as_slice(), after];
+    let form = Form { speech: Speech::Put, value_first: false, parts };
+    Some((form, Filling { time, figure, length: line.len() }))
+}
+
+/// An object of nothing but a name, a time, a value and tags.
+fn cut_item(text: &[u8], speech: Speech) -> Option<(Form<'_>, Filling)> {
+    let whole = str::from_utf8(text.get(..text.len().min(ITEM_MAX))?);
+    let whole =
+        whole.or_else(|error| str::from_utf8(text.get(..error.valid_up_to()).unwrap_or_default()));
+    let whole = whole.ok()?;
+    let mut item = Plain::new(whole);
+    let (mut named, mut time, mut value, mut tagged) = (None, None, None, None);
+    item.members(|item, key| match key {
+        "metric" | "name" => once(&mut named, item.text().map(drop)?),
+        "timestamp" | "time" => once(&mut time, word(item, whole)?),
+        "value" => once(&mut value, word(item, whole)?),
+        "tags" => {
+            once(&mut tagged, ())?;
+            item.members(|item, _| item.scalar().map(drop))
+        }
+        _ => None,
+    })?;
+    let length = whole.len() - item.rest().len();
+    let (time, value) = (time?, value?);
+    let (nanos, []) = read_time(text.get(time.clone())?)? else { return None };
+    // Behind it there is a brace, at least, which is of no number.
+    let (figure, rest) = Figure::read(text.get(value.start..)?, speech)?;
+    (text.len() - rest.len() == value.end).then_some(())?;
+    let value_first = value.start < time.start;
+    let [one, other] = if value_first { [value, time] } else { [time, value] };
+    let parts =
+        [text.get(..one.start)?, text.get(one.end..other.start)?, text.get(other.end..length)?];
+    Some((Form { speech, value_first, parts }, Filling { time: nanos, figure, length }))
+}
+
+/// Where the next word stands, without its quotes if it has any.
+fn word(item: &mut Plain<'_>, whole: &str) -> Option<Range<usize>> {
+    // This leaves the blanks away which stand before it.
+    item.ends();
+    let start = whole.len() - item.rest().len();
+    match item.scalar()? {
+        Scalar::Number(word) => Some(start..start + word.len()),
+        Scalar::Text(Cow::Borrowed(word)) => Some(start + 1..start + 1 + word.len()),
+        _ => None,
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
+    slot.replace(value).is_none().then_some(())
+}
+
+/// Fifteen digits, or fewer and a sign or a point. Such a decimal number is the only one so short
+/// that gives its double.
+const TEXT: usize = 15;
+
+/// Longer items are not worth remembering.
+const ITEM_MAX: usize = 1024;

@@ -1,0 +1,220 @@
+//! A client of a gateway's `PUT /v1/points`, for the commands that send points there.
+//!
+//! A body goes with an `Idempotency-Key`, and is sent again under the same key, after a delay that
+//! doubles or as long as `Retry-After` says, until it is known what became of it: a network that
+//! breaks, a gateway that is full or away and an answer that was lost cost time and count no point
+//! twice. What an answer means is decided in [`verdict`] alone. The token is read from a file, goes
+//! into one header, and is shown by nothing.
+
+mod verdict;
+
+pub use verdict::{Taken, Verdict};
+
+use crate::units::Secret;
+use bytes::Bytes;
+use rand::random;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Response, Url};
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+use verdict::Told;
+
+/// One gateway.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    points: Url,
+}
+
+impl Client {
+    /// For the gateway at `to`; `delivered` asks it to answer once every backend has the points.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the address or the token.
+    pub fn new(to: &str, token: Option<&Secret>, delivered: bool) -> Result<Self, String> {
+        // Another part of the process may have chosen one before, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .default_headers(headers(token)?)
+            .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_WAIT)
+            .build()
+            .map_err(|error| format!("HTTP client: {error}"))?;
+        Ok(Self { http, points: points(to, delivered)? })
+    }
+
+    /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
+    /// meanwhile is told.
+    pub async fn put(
+        &self,
+        key: &str,
+        lines: Bytes,
+        deadline: Instant,
+        mut tell: impl FnMut(&str),
+    ) -> Verdict {
+        let mut why = "no answer came in time".to_owned();
+        for failures in 0.. {
+            let Ok(verdict) = timeout_at(deadline, self.try_once(key, lines.clone())).await else {
+                break;
+            };
+            let Verdict::Again { why: reason, after } = verdict else { return verdict };
+            why = reason;
+            tell(&why);
+            let pause = pause(failures, after, random());
+            if Instant::now() + pause >= deadline {
+                break;
+            }
+            sleep(pause).await;
+        }
+        Verdict::Again { why, after: None }
+    }
+
+    async fn try_once(&self, key: &str, lines: Bytes) -> Verdict {
+        let request = self.http.put(self.points.clone());
+        let request = request.header("idempotency-key", key).body(lines).timeout(ANSWER_WAIT);
+        match request.send().await {
+            Ok(response) => told(response).await.verdict(),
+            Err(error) => Verdict::Again { why: root(&error), after: None },
+        }
+    }
+}
+
+/// Reads the token that a gateway asks for.
+///
+/// # Errors
+///
+/// Why it cannot be read, without a word of what is in the file.
+pub fn token(file: &Path) -> Result<Secret, String> {
+    let wrong = |what: &str| format!("the token file {}: {what}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    match text.trim() {
+        "" => Err(wrong("there is nothing in it")),
+        token if token.contains(char::is_whitespace) => Err(wrong("more than one word is in it")),
+        token => Ok(Secret::new(token)),
+    }
+}
+
+fn headers(token: Option<&Secret>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if let Some(token) = token {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
+            .map_err(|_| "the token holds a character that no header can".to_owned())?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+/// Where the points of a gateway go, whose address may be written without a scheme.
+fn points(to: &str, delivered: bool) -> Result<Url, String> {
+    let text = if to.contains("://") { to.to_owned() } else { format!("http://{to}") };
+    let mut url = Url::parse(&text).map_err(|error| format!("`{to}` is no address: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(format!("`{to}` is no address of a gateway; write http://host:8080"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("credentials do not belong into an address; put the token into a file".into());
+    }
+    url.set_path(&format!("{}/v1/points", url.path().trim_end_matches('/')));
+    url.set_query(Some(if delivered { "details&ack=delivered" } else { "details" }));
+    Ok(url)
+}
+
+async fn told(mut response: Response) -> Told {
+    let (status, headers) = (response.status().as_u16(), response.headers());
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let after = text(RETRY_AFTER.as_str()).and_then(|secs| secs.parse().ok());
+    let replayed = text("idempotency-replayed") == Some("true");
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > BODY_MAX {
+            break;
+        }
+    }
+    Told { status, after: after.map(Duration::from_secs), replayed, body }
+}
+
+/// How long to wait after so many failures: twice as long each time, less by chance so that many
+/// senders do not return in one instant; not earlier than the gateway wishes.
+fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(20)).min(LONGEST_PAUSE);
+    after.unwrap_or_default() + doubled.mul_f64(random.clamp(0.1, 1.0))
+}
+
+/// The innermost cause, which is the one that says something: "Connection refused".
+fn root(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// The listener `http` of a bare start, on this host.
+pub const USUAL: &str = "http://127.0.0.1:8080";
+
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// Longer than a gateway lets a request wait for its points, unless it is told to.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// A thousand refusals are far shorter.
+const BODY_MAX: usize = 4 << 20;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_completed() {
+        for (to, expected) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/points?details"),
+            ("gateway:8080", "http://gateway:8080/v1/points?details"),
+            ("https://h/prefix/", "https://h/prefix/v1/points?details"),
+        ] {
+            assert_eq!(points(to, false).unwrap().as_str(), expected);
+        }
+        let waits = points("h:1", true).unwrap();
+        assert_eq!(waits.as_str(), "http://h:1/v1/points?details&ack=delivered");
+        for (to, says) in [
+            ("udp://h:8125", "write http://host:8080"),
+            ("http://user:secret@h", "put the token into a file"),
+            ("", "is no address"),
+        ] {
+            let error = points(to, false).unwrap_err();
+            assert!(error.contains(says) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_word_and_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        for (text, expected) in [("abc\n", Some("abc")), (" \n", None), ("abc def", None)] {
+            std::fs::write(&file, text).unwrap();
+            let read = token(&file);
+            assert_eq!(read.as_ref().ok().map(Secret::expose), expected);
+            assert!(!format!("{read:?}").contains("abc"), "{read:?}");
+        }
+        assert!(token(&dir.path().join("none")).is_err());
+        let shown = format!("{:?}", headers(Some(&Secret::new("abc"))).unwrap());
+        assert!(!shown.contains("abc"), "{shown}");
+    }
+
+    #[test]
+    fn pauses_double_and_heed_the_gateway() {
+        assert_eq!(pause(0, None, 1.0), Duration::from_millis(100));
+        assert_eq!(pause(3, None, 1.0), Duration::from_millis(800));
+        assert_eq!(pause(900, None, 1.0), LONGEST_PAUSE);
+        assert_eq!(pause(0, None, 0.0), Duration::from_millis(10));
+        assert_eq!(pause(0, Some(Duration::from_secs(2)), 0.5), Duration::from_millis(2050));
+    }
+}

@@ -1,0 +1,149 @@
+//! Files: those that are followed as they grow, and a folder that whole files are taken from.
+//!
+//! One task looks every [`EVERY`] which files there are, and reads on in each: only lines that have
+//! ended, so that half a line waits for its other half. A file is known by its device and inode, not
+//! its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one that
+//! was emptied is begun anew. Where reading goes on is kept under `data_dir`
+//! ([`positions`]), after the points were handed over: what a kill repeats is what was read since.
+//! While a backend that may refuse is full, nothing is read.
+//!
+//! Limits: `limits.line` for a line or a row, `limits.connections` for files, `limits.tags`.
+//! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `table_refused`. Noticed:
+//! `file_truncated`, `surplus_cells` (once a file), `empty_row`, `positions_failed`, `paused`.
+
+mod decode;
+mod folder;
+mod follow;
+mod glob;
+mod positions;
+
+pub use glob::Glob;
+
+use super::intake::{Context, Intake, Who};
+use decode::Decoder;
+use folder::Folder;
+use follow::Followed;
+use positions::Positions;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Reads files until the listener stops.
+pub(super) async fn run(context: Context, data_dir: PathBuf) {
+    let mut desk = Desk::new(&context, &data_dir);
+    let globs = context.config.paths.iter().flatten().filter_map(|path| Glob::compile(path).ok());
+    let mut followed = Followed::new(globs.collect());
+    let mut folder = context.config.drop.clone().map(Folder::new);
+    let mut looks = interval(EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !context.stop.is_cancelled() {
+        tokio::select! {
+            _ = looks.tick() => {}
+            () = context.stop.cancelled() => break,
+        }
+        followed.look(&mut desk).await;
+        if let Some(folder) = &mut folder {
+            folder.look(&mut desk).await;
+        }
+        desk.positions.keep(&context);
+    }
+    desk.positions.keep(&context);
+}
+
+/// What lies ready while files are read.
+struct Desk {
+    context: Context,
+    intake: Intake,
+    positions: Positions,
+    buffer: Box<[u8]>,
+}
+
+/// What a read has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    More,
+    /// There is no more for now.
+    End,
+    /// The listener stops, or the file cannot be read.
+    Halt,
+}
+
+impl Desk {
+    fn new(context: &Context, data_dir: &Path) -> Self {
+        let positions = blocking(|| Positions::read(data_dir, &context.listener));
+        let (intake, buffer) = (context.intake(), vec![0; CHUNK].into_boxed_slice());
+        Self { context: context.clone(), intake, positions, buffer }
+    }
+
+    /// Reads a chunk of a file, and hands over what is in it.
+    async fn read(&mut self, file: &mut File, decoder: &mut Decoder) -> Step {
+        if self.context.stop.is_cancelled() {
+            return Step::Halt;
+        }
+        self.pause().await;
+        let len = match blocking(|| read(file, &mut self.buffer)) {
+            Ok(0) => return Step::End,
+            Ok(len) => len,
+            Err(error) => {
+                let text = format!("{}: {error}", decoder.name());
+                self.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+                return Step::Halt;
+            }
+        };
+        self.context.book.received_bytes.add(len as u64);
+        let chunk = self.buffer.get(..len).unwrap_or_default();
+        blocking(|| decoder.feed(chunk, &mut self.intake));
+        self.intake.submit();
+        self.intake.ease().await;
+        Step::More
+    }
+
+    /// Waits while a backend that may refuse has no room.
+    async fn pause(&self) {
+        if !self.intake.refusing() {
+            return;
+        }
+        self.context.book.noticed.add("paused", 1);
+        while self.intake.refusing() && !self.context.stop.is_cancelled() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Does what waits for a disk, where that does not keep the other tasks of this worker waiting.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    let many = Handle::try_current()
+        .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if many { block_in_place(work) } else { work() }
+}
+
+/// What marks a line of a log, if nothing else is said.
+pub(super) const MARK: &str = "[taskcluster-task:stat]";
+
+/// How often it is looked for news.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// After so many looks a file that is gone from its place is not expected to grow.
+const QUIET: u32 = 20;
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// How often it is told that positions cannot be written.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Short against the patience of any sender.
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,310 @@
+//! The lines of one file, whatever is in it, to points.
+
+use super::MARK;
+use super::positions::Position;
+use crate::ingest::intake::{Context, Intake, Who};
+use crate::ingest::{Config, FileFormat};
+use memchr::{memchr_iter, memrchr};
+use protocols::ParseError;
+use protocols::csv::{self, Record, Refused};
+use protocols::frame::{Frame, LineFramer};
+use protocols::json::{Limits, parse_json_lines, write_prefixed};
+use protocols::marked::{Found, Marked};
+use protocols::timestamp::TimeRange;
+use std::path::Path;
+
+/// Reads one file, chunk by chunk.
+pub(super) struct Decoder {
+    form: Form,
+    name: String,
+    prefix: String,
+    /// How much was read.
+    read: u64,
+    /// Up to where, but for a line that has not ended.
+    whole: u64,
+    lines: u64,
+    told_of_surplus: bool,
+    /// What was refused, for those who take the file as a whole.
+    pub(super) refused: Vec<String>,
+    pub(super) refusals: u64,
+    pub(super) accepted: u64,
+}
+
+enum Form {
+    Json(LineFramer),
+    Statsd(LineFramer),
+    Log(Box<Marked>),
+    Table(Box<csv::Reader>),
+    /// A table that was refused: nothing that follows means anything.
+    Nothing,
+}
+
+/// What lines of a file go to.
+struct Sheet<'s> {
+    intake: &'s mut Intake,
+    prefix: &'s str,
+    name: &'s str,
+    times: TimeRange,
+    refused: &'s mut Vec<String>,
+    refusals: &'s mut u64,
+    scratch: Vec<u8>,
+}
+
+impl Decoder {
+    /// For a file that is read from `position` on; of a table the header has to be read again.
+    pub(super) fn new(path: &Path, config: &Config, position: &Position) -> Self {
+        let prefix = config.series.clone().unwrap_or_default();
+        let max = config.limits.line.bytes();
+        let form = match config.format.unwrap_or_else(|| format_of(path)) {
+            FileFormat::Jsonl => Form::Json(LineFramer::new(max)),
+            FileFormat::Statsd => Form::Statsd(LineFramer::new(max)),
+            FileFormat::Log => {
+                let mark = config.prefix.as_deref().unwrap_or(MARK);
+                Form::Log(Box::new(Marked::new(mark.as_bytes(), max)))
+            }
+            FileFormat::Csv => {
+                let series = csv::series_of(path);
+                let options = csv::Options {
+                    series,
+                    prefix: prefix.clone(),
+                    record_bytes: max,
+                    ..csv::Options::default()
+                };
+                Form::Table(Box::new(csv::Reader::new(options)))
+            }
+        };
+        Self {
+            form,
+            name: path.display().to_string(),
+            prefix,
+            read: position.offset,
+            whole: position.offset,
+            lines: position.line,
+            told_of_surplus: false,
+            refused: Vec::new(),
+            refusals: 0,
+            accepted: 0,
+        }
+    }
+
+    /// The names of the columns, for one who goes on in the middle; answers whether they are needed.
+    pub(super) fn wants_header(&self) -> bool {
+        matches!(&self.form, Form::Table(table) if self.read > 0 && !table.knows_columns())
+    }
+
+    /// Takes the beginning of the file, as far as the names of the columns.
+    pub(super) fn header(&mut self, beginning: &[u8]) {
+        let Form::Table(table) = &mut self.form else { return };
+        for byte in beginning.chunks(1) {
+            let mut byte = byte;
+            if table.knows_columns() || table.read(&mut byte).is_err() {
+                break;
+            }
+        }
+        table.go_on_after(self.lines);
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Up to which byte and line all is dealt with.
+    pub(super) const fn place(&self) -> (u64, u64) {
+        (self.whole, self.lines)
+    }
+
+    /// How much was read.
+    pub(super) const fn read(&self) -> u64 {
+        self.read
+    }
+
+    pub(super) fn feed(&mut self, chunk: &[u8], intake: &mut Intake) {
+        let before = intake.batch.len();
+        let whole = self.take(chunk, intake);
+        self.accepted += (intake.batch.len() - before) as u64;
+        if let Some(whole) = whole {
+            self.whole = self.read + whole as u64;
+        }
+        self.read += chunk.len() as u64;
+        if let Form::Table(table) = &self.form {
+            self.lines = table.lines();
+            if table.surplus() > 0 && !self.told_of_surplus {
+                self.told_of_surplus = true;
+                intake.context.book.noticed.add("surplus_cells", 1);
+            }
+        } else {
+            self.lines += memchr_iter(b'\n', chunk).count() as u64;
+        }
+    }
+
+    /// The file has ended: its last line counts though it has no end.
+    pub(super) fn end(&mut self, intake: &mut Intake) {
+        let before = intake.batch.len();
+        let context = intake.context.clone();
+        let mut sheet =
+            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        match &mut self.form {
+            Form::Json(framer) => framer.finish(|frame| sheet.json(frame)),
+            Form::Statsd(framer) => framer.finish(|frame| sheet.statsd(frame)),
+            Form::Log(marked) => marked.finish(|found| sheet.found(found)),
+            Form::Table(table) => match table.end() {
+                Ok(record) => drop(record.map(|record| sheet.record(&record, &context))),
+                Err(refused) => sheet.refuse_table(&refused),
+            },
+            Form::Nothing => {}
+        }
+        self.accepted += (intake.batch.len() - before) as u64;
+        self.whole = self.read;
+    }
+
+    /// Answers how much of the chunk ends whole lines, if any of it does.
+    fn take(&mut self, chunk: &[u8], intake: &mut Intake) -> Option<usize> {
+        let context = intake.context.clone();
+        let mut sheet =
+            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        let last = memrchr(b'\n', chunk).map(|end| end + 1);
+        match &mut self.form {
+            Form::Json(framer) => framer.feed(chunk, |frame| sheet.json(frame)),
+            Form::Statsd(framer) => framer.feed(chunk, |frame| sheet.statsd(frame)),
+            Form::Log(marked) => marked.feed(chunk, |found| sheet.found(found)),
+            Form::Table(table) => {
+                let (mut input, mut whole) = (chunk, None);
+                loop {
+                    match table.read(&mut input) {
+                        Ok(Some(record)) => sheet.record(&record, &context),
+                        Ok(None) => return whole,
+                        Err(refused) => {
+                            sheet.refuse_table(&refused);
+                            self.form = Form::Nothing;
+                            return last;
+                        }
+                    }
+                    whole = Some(chunk.len() - input.len());
+                }
+            }
+            Form::Nothing => {}
+        }
+        last
+    }
+}
+
+fn sheet<'s>(
+    name: &'s str,
+    prefix: &'s str,
+    intake: &'s mut Intake,
+    refused: &'s mut Vec<String>,
+    refusals: &'s mut u64,
+) -> Sheet<'s> {
+    let times = intake.context.times();
+    Sheet { intake, prefix, name, times, refused, refusals, scratch: Vec::new() }
+}
+
+impl Sheet<'_> {
+    fn json(&mut self, frame: Frame<'_>) {
+        match frame {
+            Frame::Line(line) => self.object(line),
+            Frame::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+        }
+    }
+
+    fn statsd(&mut self, frame: Frame<'_>) {
+        let Frame::Line(line) = frame else {
+            return self.refuse(ParseError::LineTooLong, "", b"");
+        };
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            return;
+        }
+        let line = [self.prefix.as_bytes(), line].concat();
+        let before = self.intake.batch.len();
+        self.intake.statsd_line(&line, &self.times, Who(None));
+        if self.intake.batch.len() == before {
+            self.remember(String::from_utf8_lossy(&line).into_owned());
+        }
+    }
+
+    fn found(&mut self, found: Found<'_>) {
+        match found {
+            Found::Object(object) => self.object(object),
+            Found::NoObject => self.refuse(ParseError::NotAPoint, "", b""),
+            Found::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+        }
+    }
+
+    fn object(&mut self, line: &[u8]) {
+        let limits = self.limits();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let text = match self.prefix {
+            "" => line,
+            prefix => {
+                write_prefixed(line, prefix, &mut scratch);
+                &scratch
+            }
+        };
+        let outcome = parse_json_lines(text, limits, &mut self.intake.batch);
+        for refused in outcome.refusals.listed() {
+            self.refuse(refused.reason, &refused.message, line);
+        }
+        let unlisted = outcome.refusals.total() - outcome.refusals.listed().len();
+        self.intake.context.book.rejected.add(ParseError::NotAPoint.label(), unlisted as u64);
+        self.scratch = scratch;
+    }
+
+    fn record(&mut self, record: &Record<'_>, context: &Context) {
+        match record {
+            Record::Row(row) => {
+                if let Err(refused) = row.write(self.limits(), &mut self.intake.batch) {
+                    self.refuse_row(&refused);
+                }
+            }
+            Record::Empty(_) => context.book.noticed.add("empty_row", 1),
+            Record::Refused(refused) => self.refuse_row(refused),
+        }
+    }
+
+    fn refuse_row(&mut self, refused: &Refused) {
+        self.refuse(refused.reason, &refused.to_string(), b"");
+    }
+
+    fn refuse_table(&mut self, refused: &Refused) {
+        let text = format!("{}: {refused}", self.name);
+        self.intake.context.refuse("table_refused", 1, text.as_bytes(), Who(None));
+        self.remember(refused.to_string());
+    }
+
+    fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
+        let line = String::from_utf8_lossy(line.get(..EXCERPT).unwrap_or(line));
+        let text = format!("{}: {why} {line}", self.name);
+        self.intake.context.refuse(reason.label(), 1, text.as_bytes(), Who(None));
+        self.remember(if why.is_empty() { reason.to_string() } else { format!("{why} {line}") });
+    }
+
+    fn remember(&mut self, what: String) {
+        *self.refusals += 1;
+        if self.refused.len() < REMEMBERED {
+            self.refused.push(what);
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.intake.context.grammar.json_limits(self.times)
+    }
+}
+
+/// What a file is, by its name.
+fn format_of(path: &Path) -> FileFormat {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    match ending {
+        "csv" => FileFormat::Csv,
+        "statsd" => FileFormat::Statsd,
+        "log" => FileFormat::Log,
+        _ => FileFormat::Jsonl,
+    }
+}
+
+/// As many refusals are told of a file that was taken as a whole.
+const REMEMBERED: usize = 100;
+
+/// How much of a refused line is told.
+const EXCERPT: usize = 120;

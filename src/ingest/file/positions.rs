@@ -1,0 +1,138 @@
+//! Where reading goes on in each file, over a restart.
+//!
+//! `data_dir`/files/LISTENER.json, written whole and put in place by a rename. Of files that were
+//! seen longest ago only [`MAX`] are remembered. A file that begins differently than it did is another one, though
+//! the system may have given it the inode of one that is gone.
+
+use super::{WARN_EVERY, blocking};
+use crate::ingest::intake::Context;
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// A file, whatever it is called: device and inode.
+pub(super) type Id = (u64, u64);
+
+/// Where reading goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// For people.
+    pub(super) path: PathBuf,
+    pub(super) offset: u64,
+    pub(super) line: u64,
+    /// How many bytes of its beginning these are a hash of.
+    head_bytes: u64,
+    head: Vec<u8>,
+    /// Larger for what was seen later.
+    seen: u64,
+}
+
+/// Those of a listener.
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    at: PathBuf,
+    known: BTreeMap<Id, Position>,
+    seen: u64,
+    changed: bool,
+}
+
+impl Positions {
+    pub(super) fn read(data_dir: &Path, listener: &str) -> Self {
+        let at = data_dir.join("files").join(format!("{listener}.json"));
+        // What cannot be read is as if it had not been: files are begun anew.
+        let known: Vec<(Id, Position)> = fs::read(&at)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        let seen = known.iter().map(|(_, position)| position.seen).max().unwrap_or_default();
+        Self { at, known: known.into_iter().collect(), seen, changed: false }
+    }
+
+    /// Where to go on in a file: at its beginning, if it is not the one that was known.
+    pub(super) fn of(&self, id: Id, file: &mut File) -> io::Result<Position> {
+        let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
+        let same =
+            file.metadata()?.len() >= known.offset && head(file, known.head_bytes)? == known.head;
+        Ok(if same { known.clone() } else { Position::default() })
+    }
+
+    /// It was read up to there.
+    pub(super) fn note(&mut self, id: Id, path: &Path, file: &mut File, offset: u64, line: u64) {
+        if self.known.get(&id).is_some_and(|known| (known.offset, &*known.path) == (offset, path)) {
+            return;
+        }
+        self.changed = true;
+        self.seen += 1;
+        let known = self.known.entry(id).or_default();
+        (known.offset, known.line, known.seen) = (offset, line, self.seen);
+        path.clone_into(&mut known.path);
+        let wanted = offset.min(HEAD);
+        if known.head_bytes != wanted
+            && let Ok(head) = head(file, wanted)
+        {
+            (known.head_bytes, known.head) = (wanted, head);
+        }
+        if self.known.len() > MAX
+            && let Some((&oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.seen)
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// It is begun anew, or there is no such file any more.
+    pub(super) fn forget(&mut self, id: Id) {
+        self.changed |= self.known.remove(&id).is_some();
+    }
+
+    /// Writes them, if there is any news.
+    pub(super) fn keep(&mut self, context: &Context) {
+        if !self.changed {
+            return;
+        }
+        match blocking(|| self.write()) {
+            Ok(()) => self.changed = false,
+            Err(error) => {
+                context.book.noticed.add("positions_failed", 1);
+                if context.may_warn("positions", WARN_EVERY) {
+                    let file = self.at.display();
+                    tracing::warn!(%file, %error, "a restart would read files again");
+                }
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        if let Some(directory) = self.at.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let known: Vec<_> = self.known.iter().collect();
+        let fresh = self.at.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&known)?)?;
+        fs::rename(&fresh, &self.at)
+    }
+}
+
+/// What tells a file from all others.
+pub(super) fn id_of(file: &File) -> io::Result<Id> {
+    let meta = file.metadata()?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
+    let place = file.stream_position()?;
+    file.rewind()?;
+    let mut head = Vec::new();
+    file.take(bytes).read_to_end(&mut head)?;
+    file.seek(io::SeekFrom::Start(place))?;
+    Ok(digest(&SHA256, &head).as_ref().iter().take(16).copied().collect())
+}
+
+/// Enough to tell two logs apart.
+const HEAD: u64 = 256;
+
+/// As many files are remembered.
+const MAX: usize = 4096;

@@ -1,0 +1,184 @@
+//! `… | pointsman logs`: a task's log goes through, and the points in it to a gateway.
+//!
+//! ```text
+//! stdin ─► large reads ─► stdout
+//!              └─► marked lines ─► bounded queue ─► thread: requests to /v1/points
+//! ```
+//!
+//! Every byte goes through as it came, and before anybody looks into it. The gateway may be away,
+//! slow or wrong: the queue has an end ([`queue::BYTES_MAX`]), what does not fit is counted, and the
+//! log never waits. At its end what is queued has `--grace` to get away. The exit status is 0, unless
+//! standard output could not be written.
+//!
+//! A task's output is not to be trusted: of one run no more than [`LINES_MAX`] lines are taken, and
+//! of each no more than [`OBJECT_MAX`].
+
+mod pipe;
+mod queue;
+mod sender;
+
+use crate::client;
+use crate::units::Span;
+use clap::Args;
+use pipe::Pipe;
+use protocols::marked::{Found, Marked};
+use queue::Queue;
+use sender::{Sender, Sent};
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What to look for, and where to send it.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// What a line begins with that holds a point
+    #[arg(long, default_value = "[taskcluster-task:stat]", value_name = "MARK")]
+    pub prefix: String,
+    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Stands before the name of every series
+    #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
+    pub series_prefix: String,
+    /// How long what is queued may take at the end of the log
+    #[arg(long, default_value = "2s", value_parser = Span::parse, value_name = "SPAN")]
+    pub grace: Span,
+}
+
+/// Runs the command to the end of the log; answers the exit status.
+pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 {
+    let queue = Arc::new(Queue::default());
+    let sender = start(arguments, environment, &queue);
+    let mut taking = Taking { queue: &queue, counts: Counts::default() };
+    let passed = if arguments.prefix.is_empty() {
+        Pipe::standard().and_then(|mut pipe| pipe.pass(|_| ()))
+    } else {
+        let mut marked = Marked::new(arguments.prefix.as_bytes(), OBJECT_MAX);
+        let passed = Pipe::standard()
+            .and_then(|mut pipe| pipe.pass(|chunk| marked.feed(chunk, |found| taking.take(found))));
+        marked.finish(|found| taking.take(found));
+        passed
+    };
+    let sent = sender.end(arguments.grace.0);
+    let summary = taking.counts.summary(&sent);
+    let _ = write!(io::stderr().lock(), "{summary}");
+    u8::from(passed.is_err())
+}
+
+fn start(
+    arguments: &Arguments,
+    environment: &BTreeMap<String, String>,
+    queue: &Arc<Queue>,
+) -> Sender {
+    let set = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
+    let to = arguments.to.clone().or_else(|| set("POINTSMAN_URL"));
+    let to = to.unwrap_or_else(|| client::USUAL.to_owned());
+    let token = arguments.token_file.clone();
+    let token = token.or_else(|| set("POINTSMAN_TOKEN_FILE").map(PathBuf::from));
+    Sender::start(to, token, arguments.series_prefix.clone(), Arc::clone(queue))
+}
+
+/// Takes what is found to the queue.
+struct Taking<'q> {
+    queue: &'q Queue,
+    counts: Counts,
+}
+
+/// What became of marked lines before they were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    queued: u64,
+    /// They are no object.
+    no_object: u64,
+    /// They are longer than [`OBJECT_MAX`].
+    too_long: u64,
+    /// There were [`LINES_MAX`] before.
+    too_many: u64,
+    /// The gateway was away for too long.
+    queue_full: u64,
+}
+
+impl Taking<'_> {
+    fn take(&mut self, found: Found<'_>) {
+        let counts = &mut self.counts;
+        let count = match found {
+            Found::NoObject => &mut counts.no_object,
+            Found::TooLong => &mut counts.too_long,
+            Found::Object(_) if counts.queued + counts.queue_full >= LINES_MAX => {
+                &mut counts.too_many
+            }
+            Found::Object(object) if self.queue.push(object) => &mut counts.queued,
+            Found::Object(_) => &mut counts.queue_full,
+        };
+        *count += 1;
+    }
+}
+
+impl Counts {
+    /// A line for people, if there is anything to say.
+    fn summary(&self, sent: &Sent) -> String {
+        let untaken = self.no_object + self.too_long + self.too_many + self.queue_full;
+        if self.queued + untaken == 0 {
+            return String::new();
+        }
+        let told = [
+            (sent.refused, "refused"),
+            (sent.unsettled, "unsettled"),
+            (self.queued.saturating_sub(sent.lines), "not sent"),
+            (self.queue_full, "dropped, the queue was full"),
+            (self.no_object, "without an object"),
+            (self.too_long, "too long"),
+            (self.too_many, "too many"),
+        ];
+        let mut text = format!("pointsman logs: {} points accepted", sent.accepted);
+        for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
+            text.push_str(&format!(", {count} {what}"));
+        }
+        for why in sent.words.iter().chain(&sent.away) {
+            text.push_str(&format!("\npointsman logs: {why}"));
+        }
+        text + "\n"
+    }
+}
+
+/// Of one run.
+const LINES_MAX: u64 = 10_000;
+
+/// Far larger than a row of a hundred columns.
+const OBJECT_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_end_to_what_is_taken() {
+        let queue = Queue::default();
+        let mut taking = Taking { queue: &queue, counts: Counts::default() };
+        for _ in 0..LINES_MAX + 5 {
+            taking.take(Found::Object(b"{}"));
+        }
+        taking.take(Found::NoObject);
+        taking.take(Found::TooLong);
+        let expected =
+            Counts { queued: LINES_MAX, too_many: 5, no_object: 1, too_long: 1, queue_full: 0 };
+        assert_eq!(taking.counts, expected);
+    }
+
+    #[test]
+    fn a_summary_says_what_became_of_the_lines() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.summary(&Sent::default()), "", "a log without points is just a log");
+        counts.queued = 5;
+        counts.queue_full = 2;
+        let away = Some("the gateway is away".to_owned());
+        let sent = Sent { accepted: 2, refused: 1, lines: 3, away, ..Sent::default() };
+        let expected = "pointsman logs: 2 points accepted, 1 refused, 2 not sent, 2 dropped, the \
+                        queue was full\npointsman logs: the gateway is away\n";
+        assert_eq!(counts.summary(&sent), expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! Objects on their way from the log to the sender, no more than fit.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Lines that wait.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Line after line, with their ends.
+    bytes: Vec<u8>,
+    lines: u64,
+    /// The log has ended.
+    closed: bool,
+}
+
+/// Lines for one request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lines {
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: u64,
+}
+
+impl Queue {
+    /// Adds a line, if there is room.
+    pub(super) fn push(&self, line: &[u8]) -> bool {
+        let mut waiting = self.lock();
+        let fits = waiting.bytes.len() + line.len() < BYTES_MAX;
+        if fits {
+            waiting.bytes.extend_from_slice(line);
+            waiting.bytes.push(b'\n');
+            waiting.lines += 1;
+            self.news.notify_one();
+        }
+        fits
+    }
+
+    /// Nothing is added any more.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.news.notify_one();
+    }
+
+    /// The oldest lines, as many as make a good request; none once the queue is closed and empty.
+    pub(super) async fn take(&self) -> Option<Lines> {
+        loop {
+            {
+                let mut waiting = self.lock();
+                if waiting.lines > 0 {
+                    return Some(waiting.take());
+                }
+                if waiting.closed {
+                    return None;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn take(&mut self) -> Lines {
+        let limit = self.bytes.len().min(REQUEST_MAX);
+        let room = self.bytes.get(..limit).unwrap_or_default();
+        // A line is never longer than a request.
+        let end = memchr::memrchr(b'\n', room).map_or(self.bytes.len(), |end| end + 1);
+        let rest = self.bytes.split_off(end);
+        let bytes = std::mem::replace(&mut self.bytes, rest);
+        let count = memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        self.lines -= count.min(self.lines);
+        Lines { bytes, count }
+    }
+}
+
+/// What waits at the most: some ten thousand usual points.
+pub(super) const BYTES_MAX: usize = 4 << 20;
+
+/// Of one request.
+const REQUEST_MAX: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_come_in_order_and_in_requests_of_a_good_size() {
+        let queue = Queue::default();
+        let line = vec![b'x'; 100 << 10];
+        let pushed = (0..100).filter(|_| queue.push(&line)).count();
+        assert_eq!(pushed, BYTES_MAX / (line.len() + 1));
+        queue.close();
+        let mut taken = 0;
+        while let Some(lines) = queue.take().await {
+            assert!(lines.bytes.len() <= REQUEST_MAX && lines.bytes.ends_with(b"x\n"));
+            taken += lines.count;
+        }
+        assert_eq!(taken, pushed as u64);
+    }
+}

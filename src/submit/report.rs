@@ -1,0 +1,165 @@
+//! What is said at the end: for people, or as JSON.
+
+use super::totals::{LineError, Totals};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What became of one file.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) file: String,
+    /// Whether it was gone through to its end.
+    pub(super) complete: bool,
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) unsettled: u64,
+    pub(super) skipped_rows: u64,
+    pub(super) surplus_cells: u64,
+    /// Decompressed.
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    /// Of these bytes, what an earlier run had dealt with.
+    pub(super) earlier_bytes: u64,
+    /// The first refusals.
+    pub(super) errors: Vec<LineError>,
+    /// Why it was not gone through to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<String>,
+}
+
+impl Report {
+    pub(super) fn new(file: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            complete: false,
+            accepted: 0,
+            refused: 0,
+            unsettled: 0,
+            skipped_rows: 0,
+            surplus_cells: 0,
+            bytes: 0,
+            seconds: 0.0,
+            earlier_bytes: 0,
+            errors: Vec::new(),
+            problem: None,
+        }
+    }
+
+    pub(super) fn count(&mut self, totals: &Totals, bytes: u64, took: Duration) {
+        self.accepted = totals.accepted;
+        self.refused = totals.refused;
+        self.unsettled = totals.unsettled;
+        self.skipped_rows = totals.empty;
+        self.surplus_cells = totals.surplus;
+        self.errors = totals.errors.clone();
+        self.bytes = bytes;
+        self.seconds = took.as_secs_f64();
+    }
+
+    /// Whether all of it was accepted.
+    pub(super) const fn all_is_well(&self) -> bool {
+        self.complete && self.refused == 0 && self.unsettled == 0
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}: {} points accepted", self.file, self.accepted);
+        for (count, what) in [
+            (self.refused, "lines refused"),
+            (self.unsettled, "lines unsettled"),
+            (self.skipped_rows, "empty rows skipped"),
+            (self.surplus_cells, "surplus cells skipped"),
+        ] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        let _ = write!(text, "; {} in {:.2} s", size(self.bytes), self.seconds);
+        if self.earlier_bytes > 0 {
+            let _ = write!(text, ", {} of it in an earlier run", size(self.earlier_bytes));
+        }
+        text.push('\n');
+        for LineError { line, error } in self.errors.iter().take(TOLD) {
+            let _ = writeln!(text, "{}:{line}: {error}", self.file);
+        }
+        let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
+        if untold > 0 && self.errors.len() >= TOLD {
+            let _ = writeln!(text, "{}: and {untold} lines more", self.file);
+        }
+        if let Some(problem) = &self.problem {
+            let _ = writeln!(text, "{}: {problem}", self.file);
+        }
+        text
+    }
+}
+
+/// All files as one object.
+pub(super) fn json(reports: &[Report]) -> String {
+    #[derive(Serialize)]
+    struct All<'r> {
+        accepted: u64,
+        refused: u64,
+        unsettled: u64,
+        bytes: u64,
+        seconds: f64,
+        files: &'r [Report],
+    }
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum();
+    let all = All {
+        accepted: sum(|report| report.accepted),
+        refused: sum(|report| report.refused),
+        unsettled: sum(|report| report.unsettled),
+        bytes: sum(|report| report.bytes),
+        seconds: reports.iter().map(|report| report.seconds).sum(),
+        files: reports,
+    };
+    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+}
+
+/// `1.5 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// How many refusals a person is told one by one.
+const TOLD: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")]
+        {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn people_are_told_what_was_refused_and_where() {
+        let mut report = Report::new("a.csv");
+        let mut totals = Totals { accepted: 7, surplus: 2, ..Totals::default() };
+        totals.refuse(3, "no".into());
+        report.count(&totals, 100, Duration::from_secs(1));
+        assert!(!report.all_is_well());
+        let text = report.text();
+        assert_eq!(
+            text,
+            "a.csv: 7 points accepted, 1 lines refused, 2 surplus cells skipped; 100 B in 1.00 s\n\
+             a.csv:3: no\n"
+        );
+        for line in 4..50 {
+            totals.refuse(line, "no".into());
+        }
+        report.count(&totals, 100, Duration::from_secs(1));
+        report.problem = Some("the gateway is away".into());
+        assert!(report.text().ends_with("a.csv: and 27 lines more\na.csv: the gateway is away\n"));
+        assert!(json(&[report]).contains("\"refused\": 47"));
+    }
+}

@@ -1,0 +1,182 @@
+//! A listener that reads files: half lines, rotations, restarts, and a folder to drop files into.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Gateway, all_to, eventually};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const OUT: &str =
+    "[admin]\nbind = '127.0.0.1:0'\n[backends.out]\nkind = 'stdout'\nflush = '100ms'\n";
+
+async fn gateway(dir: &TempDir, keys: &str) -> Gateway {
+    let keys = keys.replace("DIR", dir.path().to_str().unwrap());
+    let listener = format!("[listeners.files]\nprotocol = 'file'\n{keys}\n");
+    Gateway::start(&[OUT, &listener, &all_to(&["out"])].concat()).await
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+async fn book(gateway: &Gateway) -> Value {
+    gateway.ledger().await["listeners"]["files"].clone()
+}
+
+async fn receives(gateway: &Gateway, count: u64) {
+    eventually(&format!("{count} points come in"), async || {
+        let received = book(gateway).await["received"].as_u64().unwrap();
+        assert!(received <= count, "{received} of {count}");
+        (received == count).then_some(())
+    })
+    .await;
+}
+
+/// The values of all points, in the order in which they went out.
+fn values(gateway: &Gateway) -> Vec<u64> {
+    let value = |line: &str| serde_json::from_str::<Value>(line).ok()?["value"].as_u64();
+    gateway.stdout().lines().filter_map(value).collect()
+}
+
+fn line(number: u64) -> String {
+    format!("{{\"name\":\"n\",\"value\":{number}}}\n")
+}
+
+#[tokio::test]
+async fn half_a_line_waits_for_its_other_half() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.jsonl");
+    let gateway = gateway(&dir, "paths = ['DIR/*.jsonl']").await;
+    append(&file, &(line(0) + "{\"name\":\"n\",\"val"));
+    receives(&gateway, 1).await;
+    // Several looks at the half of a line.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    append(&file, "ue\":1}\n");
+    receives(&gateway, 2).await;
+    append(&file, line(2).trim_end());
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(book(&gateway).await["received"], 2);
+    append(&file, "\n");
+    receives(&gateway, 3).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({}));
+}
+
+/// Renamed while the writer goes on, and read under its new name, too; emptied by a copy; and a
+/// restart in between.
+#[tokio::test]
+async fn rotations_and_restarts_lose_nothing_and_repeat_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, old) = (dir.path().join("f"), dir.path().join("f.1"));
+    let mut gateway = gateway(&dir, "paths = ['DIR/f*']\nformat = 'jsonl'").await;
+    let lines = |numbers: std::ops::Range<u64>| numbers.map(line).collect::<String>();
+    append(&file, &lines(0..1000));
+    receives(&gateway, 1000).await;
+    fs::rename(&file, &old).unwrap();
+    append(&old, &lines(1000..1200));
+    append(&file, &lines(1200..1500));
+    receives(&gateway, 1500).await;
+    assert!(gateway.terminate().await.status.success());
+    let mut seen = values(&gateway);
+    append(&file, &lines(1500..2000));
+    gateway.restart().await;
+    receives(&gateway, 500).await;
+    // What copytruncate does.
+    File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    eventually("the cut is noticed", async || {
+        (book(&gateway).await["noticed"]["file_truncated"] == 1).then_some(())
+    })
+    .await;
+    append(&file, &lines(2000..3000));
+    receives(&gateway, 1500).await;
+    eventually("all went out", async || (values(&gateway).len() == 1500).then_some(())).await;
+    seen.extend(values(&gateway));
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..3000), "each of them, once");
+}
+
+#[tokio::test]
+async fn a_table_that_is_written_anew_begins_with_its_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("load.csv");
+    let mut gateway = gateway(&dir, "paths = ['DIR/*.csv']\nseries = 'host/'").await;
+    append(
+        &file,
+        "\u{feff}time,tag.host,value\r\n1700000000,a,1\r\n1700000001,\"b,c\",\r\n1700000002,\"say \"\"hi\"\"\",2\r\n",
+    );
+    receives(&gateway, 2).await;
+    assert!(gateway.terminate().await.status.success());
+    append(&file, "1700000003,d,3\n");
+    gateway.restart().await;
+    receives(&gateway, 1).await;
+    eventually("the columns are known after a restart", async || {
+        let point = r#""name":"host/load","tags":{"host":"d"},"time":1700000003000000000"#;
+        gateway.stdout().contains(point).then_some(())
+    })
+    .await;
+    fs::write(&file, "time,tag.host,value\n1700000004,e,4\n").unwrap();
+    receives(&gateway, 2).await;
+    let book = book(&gateway).await;
+    assert_eq!(
+        (&book["rejected"], &book["noticed"]["file_truncated"]),
+        (&serde_json::json!({}), &1.into())
+    );
+}
+
+#[tokio::test]
+async fn logs_and_statsd_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway =
+        gateway(&dir, "paths = ['DIR/*.{log,statsd}']\nprefix = 'STAT'\nseries = 't/'").await;
+    append(
+        &dir.path().join("a.log"),
+        "make\nSTAT {\"name\":\"a\",\"x\":1}\nSTATUS\nSTAT\nSTAT {}\n",
+    );
+    append(&dir.path().join("b.statsd"), "b:1|c\nnonsense\n\nb:2|c\n");
+    receives(&gateway, 3).await;
+    eventually("the refusals are counted", async || {
+        let rejected = &book(&gateway).await["rejected"];
+        (rejected.as_object()?.values().filter_map(Value::as_u64).sum::<u64>() == 3).then_some(())
+    })
+    .await;
+    eventually("the point has its prefix", async || {
+        gateway.stdout().contains("\"name\":\"t/a\"").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn files_in_a_folder_are_taken_whole_and_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(&dir, "drop = 'DIR'").await;
+    let path = |name: &str| dir.path().join(name);
+    append(&path("good.jsonl"), &(line(0) + line(1).trim_end()));
+    append(&path("mixed.csv"), "a,b\n1,2\nNaN,1\n");
+    append(&path("bad.csv"), "a,a\n1,2\n");
+    append(&path(".hidden.jsonl"), &line(7));
+    append(&path("writing.jsonl.tmp"), &line(8));
+    eventually("they are moved", async || {
+        let moved = ["done/good.jsonl", "done/mixed.csv", "refused/bad.csv"];
+        moved.iter().all(|name| path(name).exists()).then_some(())
+    })
+    .await;
+    receives(&gateway, 3).await;
+    let told = fs::read_to_string(path("done/mixed.csv.refused")).unwrap();
+    assert!(told.contains("line 3: the column \"a\"") && told.ends_with("1 refused, 1 accepted\n"));
+    let told = fs::read_to_string(path("refused/bad.csv.refused")).unwrap();
+    assert!(told.contains("the column \"a\" stands twice"), "{told}");
+    assert!(!path("done/good.jsonl.refused").exists());
+    assert!(path(".hidden.jsonl").exists() && path("writing.jsonl.tmp").exists());
+    // Another file of the same name is another file.
+    append(&path("good.jsonl"), &line(2));
+    eventually("it is moved beside", async || path("done/good.jsonl.1").exists().then_some(()))
+        .await;
+    receives(&gateway, 4).await;
+}
