@@ -59,7 +59,7 @@ fn repeated(mut run: Run, times: usize) -> Run {
 }
 
 fn take(yard: &Yard, batch: &Batch) -> usize {
-    let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
+    let origin = Origin::new("statsd", Protocol::Statsd);
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
     let mut front = yard.lane.front(0, UnixNanos(0), &origin, Terms::default());
     for point in divan::black_box(batch).iter() {

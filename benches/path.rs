@@ -75,7 +75,7 @@ fn router(yard: &Yard, protocol: Protocol) -> Result<Router> {
         ..Table::default()
     };
     let tables = Arc::new(arc_swap::ArcSwap::from_pointee(table));
-    let origin = Origin { listener: "in".into(), protocol };
+    let origin = Origin::new("in", protocol);
     Ok(Router::new(tables, origin, Arc::default(), yard.clock))
 }
 

@@ -65,7 +65,7 @@ fn by_disk(mut yard: Yard, batch: &Batch) -> usize {
 }
 
 fn push(yard: &Yard, batch: &Batch) {
-    let origin = Origin { listener: "api".into(), protocol: Protocol::Opentsdb };
+    let origin = Origin::new("api", Protocol::Opentsdb);
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
     let mut front = yard.lane.front(0, UnixNanos(0), &origin, Terms::default());
     divan::black_box(batch).iter().for_each(|point| _ = front.take(&point, 0, &via));

@@ -39,7 +39,7 @@ fn walk(others: usize, pattern: fn(usize) -> String) -> Result<Run> {
     let others = (0..others).map(|n| json!({"match": {"name": pattern(n)}, "to": ["a"]}));
     let rules = rules(others.chain([json!({"to": ["b"]})]).collect())?;
     let batch = samples::batch(&samples::statsd_tagged());
-    let origin = Origin { listener: "statsd".into(), protocol: Protocol::Statsd };
+    let origin = Origin::new("statsd", Protocol::Statsd);
     Ok(Box::new(move || {
         let mut taken = 0;
         for point in black_box(&batch).iter() {

@@ -13,6 +13,7 @@ mod listeners;
 
 pub use banner::{Started, banner};
 
+use crate::access::Meters;
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::ingest::Keys;
@@ -61,6 +62,8 @@ pub struct App {
     letters: Arc<DeadLetters>,
     lanes: Lanes,
     listeners: Listeners,
+    /// What principals have used of their quotas; it belongs to their names.
+    meters: Meters,
     admin: Admin,
     /// Ours as soon as anything lives in it.
     data_dir: Arc<DataDir>,
@@ -119,6 +122,7 @@ impl App {
             letters,
             lanes: Lanes::default(),
             listeners: Listeners::with(given.sockets),
+            meters: Meters::default(),
             keys: keys(&data_dir, &plan, clock),
             _renewing: certificates.watch(),
             certificates,
@@ -224,7 +228,9 @@ impl App {
 
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
-        self.tables.store(Arc::new(Table { rules, lanes, taken, ..Table::default() }));
+        let access = plan.access(&self.meters);
+        self.tables.store(Arc::new(Table { rules, lanes, taken, access, ..Table::default() }));
+        self.meters.forget_unused();
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
             data_dir::warn_of_space(&plan);
@@ -312,10 +318,12 @@ fn tell(books: &Books, farewell: &Farewell) {
 /// What a reload did, in a line.
 fn summary(plan: &Plan, before: &Plan) -> String {
     let listeners = changes("listener", &plan.listeners, &before.listeners);
+    let principals = changes("principal", &plan.principals, &before.principals);
     let backends = changes("backend", &plan.backends, &before.backends);
     let routes =
         (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
-    let parts: Vec<_> = listeners.into_iter().chain(backends).chain(routes).collect();
+    let parts: Vec<_> =
+        listeners.into_iter().chain(principals).chain(backends).chain(routes).collect();
     if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
 }
 

@@ -103,8 +103,8 @@ pub struct ListenerBook {
     pub routed: Counter,
     /// Points that no route took.
     pub unmatched: Counter,
-    /// Points that the gate refused.
-    pub denied: Counter,
+    /// Points that the gate refused, by reason.
+    pub denied: Reasons,
     /// Lines, items, bodies and connections refused, by reason.
     pub rejected: Reasons,
     /// Things noticed that cost nothing (`unknown_field`), by kind.

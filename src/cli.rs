@@ -96,6 +96,9 @@ pub struct ExplainArgs {
     /// The listener that the line would come in at
     #[arg(long, value_name = "NAME")]
     pub listener: String,
+    /// The principal that would send it; without it, the listener's own
+    #[arg(long, value_name = "NAME")]
+    pub principal: Option<String>,
     /// The line; without it, lines are read from standard input
     #[arg(value_name = "LINE")]
     pub line: Option<String>,
@@ -217,14 +220,17 @@ fn explain(inputs: &Inputs, args: &ExplainArgs) -> ExitCode {
         Err(report) => return bad_configuration(&report),
     };
     let mut code = ExitCode::SUCCESS;
-    let mut tell =
-        |line: &[u8]| match explain::explain(&plan, &args.listener, line, Clock::System.now()) {
-            Ok(text) => drop(print(&text)),
-            Err(problem) => {
-                complain(&format_args!("error: {problem}\n"));
-                code = ExitCode::FAILURE;
-            }
-        };
+    let principal = args.principal.as_deref();
+    let story = |line: &[u8]| {
+        explain::explain_as(&plan, &args.listener, principal, line, Clock::System.now())
+    };
+    let mut tell = |line: &[u8]| match story(line) {
+        Ok(text) => drop(print(&text)),
+        Err(problem) => {
+            complain(&format_args!("error: {problem}\n"));
+            code = ExitCode::FAILURE;
+        }
+    };
     match &args.line {
         Some(line) => tell(line.as_bytes()),
         None => io::stdin().lock().split(b'\n').map_while(Result::ok).for_each(|line| tell(&line)),

@@ -98,7 +98,7 @@ pub fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether this may name a listener or a backend: `[a-z][a-z0-9_]*`.
+/// Whether this may name a listener, a principal or a backend: `[a-z][a-z0-9_]*`.
 pub fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -110,4 +110,5 @@ fn join(key: &str, name: &str) -> String {
 }
 
 /// The tables and keys at the top.
-const SECTIONS: [&str; 6] = ["data_dir", "grace", "listeners", "admin", "backends", "routes"];
+const SECTIONS: [&str; 7] =
+    ["data_dir", "grace", "listeners", "admin", "principals", "backends", "routes"];

@@ -3,6 +3,7 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
+use crate::access::{Denial, Gate, Meters, Proof, Shaped};
 use crate::config::Backend;
 use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
@@ -19,15 +20,36 @@ use std::fmt::{self, Write};
 ///
 /// A sentence: no such listener, or why the line would be refused.
 pub fn explain(plan: &Plan, listener: &str, line: &[u8], now: UnixNanos) -> Result<String, String> {
+    explain_as(plan, listener, None, line, now)
+}
+
+/// The same of a line that the principal of that name has sent.
+///
+/// # Errors
+///
+/// As before, or there is no such principal.
+pub fn explain_as(
+    plan: &Plan,
+    listener: &str,
+    principal: Option<&str>,
+    line: &[u8],
+    now: UnixNanos,
+) -> Result<String, String> {
     let config = plan.listeners.get(listener).ok_or_else(|| {
         let known: Vec<_> = plan.listeners.keys().map(String::as_str).collect();
         format!("there is no listener `{listener}`; there are {}", known.join(", "))
     })?;
     let batch = ingest::parse_alone(config, line, now)?;
     let rules = plan.rules()?;
-    let origin = Origin { listener: listener.into(), protocol: config.protocol };
+    let access = plan.access(&Meters::default());
+    let gate = match principal {
+        None => access.by_connection(listener, &Proof::default()),
+        Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),
+    };
+    let sender = gate.principal().map(|principal| principal.name.clone());
+    let origin = Origin::new(listener, config.protocol).by(sender);
     let backends = plan.backends.iter().collect();
-    let story = Story { rules: &rules, origin: &origin, backends, now };
+    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now };
     let mut text = String::new();
     for point in batch.iter() {
         // Writing to a String does not fail.
@@ -36,8 +58,17 @@ pub fn explain(plan: &Plan, listener: &str, line: &[u8], now: UnixNanos) -> Resu
     Ok(text)
 }
 
+fn no_principal(plan: &Plan, name: &str) -> String {
+    let known: Vec<_> = plan.principals.keys().map(String::as_str).collect();
+    match known.as_slice() {
+        [] => "there are no principals: whoever reaches a listener may write".to_owned(),
+        known => format!("there is no principal `{name}`; there are {}", known.join(", ")),
+    }
+}
+
 struct Story<'a> {
     rules: &'a Rules,
+    gate: &'a Gate,
     origin: &'a Origin,
     /// In the order of the lanes' places.
     backends: Vec<(&'a String, &'a Backend)>,
@@ -47,7 +78,40 @@ struct Story<'a> {
 impl Story<'_> {
     fn tell(&self, point: &Point<'_>, text: &mut String) -> fmt::Result {
         writeln!(text, "point    {}", describe(point))?;
-        writeln!(text, "gate     none: whoever reaches the listener may write")?;
+        let mut shaped = Shaped::default();
+        match self.pass(point, &mut shaped, text)? {
+            Some(point) => self.tell_routes(&point, text),
+            None => text.write_char('\n'),
+        }
+    }
+
+    /// What the gate says to the point, and the point as it then is, if it passes.
+    fn pass<'p>(
+        &self,
+        point: &Point<'p>,
+        shaped: &'p mut Shaped,
+        text: &mut String,
+    ) -> Result<Option<Point<'p>>, fmt::Error> {
+        if let Err(denial) = self.gate.check(point) {
+            writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point.name))?;
+            if denial == Denial::NoPrincipal {
+                writeln!(text, "         (--principal NAME tells of one that shows credentials)")?;
+            }
+            return Ok(None);
+        }
+        match self.gate.principal() {
+            None => writeln!(text, "gate     none: whoever reaches the listener may write")?,
+            Some(principal) => writeln!(text, "gate     passes, {} may write it", principal.name)?,
+        }
+        let Some(shape) = self.gate.shape() else { return Ok(Some(*point)) };
+        let point = shape.give(point, shaped);
+        if let Some(point) = &point {
+            writeln!(text, "shape    {}", describe(point))?;
+        }
+        Ok(point)
+    }
+
+    fn tell_routes(&self, point: &Point<'_>, text: &mut String) -> fmt::Result {
         let verdicts = self.rules.explain(point, self.origin);
         let told = || self.rules.iter().zip(&verdicts);
         for (place, (rule, verdict)) in told().enumerate() {

@@ -3,8 +3,8 @@
 //! Bytes become points, points are routed once on the task that received them, and each
 //! backend has its own lane that nobody else can slow down. See `ARCHITECTURE.md`.
 //!
-//! Modules in reading order: the points' way in ([`net`], [`ingest`]), through the table
-//! ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]); what is counted ([`books`])
+//! Modules in reading order: the points' way in ([`net`], [`ingest`]), through the gate
+//! ([`access`]) and the table ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]); what is counted ([`books`])
 //! and shown ([`telemetry`], [`admin`], [`query`], [`dead_letters`]); what is configured
 //! ([`config`], [`plan`]); what ties them together ([`app`], [`run`], [`cli`]); and the small
 //! things that all of them stand on.
@@ -12,6 +12,8 @@
 pub mod net;
 
 pub mod ingest;
+
+pub mod access;
 
 pub mod route;
 

@@ -10,6 +10,22 @@ pub struct Origin {
     pub listener: Arc<str>,
     /// What it speaks.
     pub protocol: Protocol,
+    /// Who has sent it, where somebody has to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Arc<str>>,
+}
+
+impl Origin {
+    /// A listener of that name, which speaks `protocol`.
+    pub fn new(listener: &str, protocol: Protocol) -> Self {
+        Self { listener: listener.into(), protocol, principal: None }
+    }
+
+    /// The same of points that the principal has sent.
+    #[must_use]
+    pub fn by(self, principal: Option<Arc<str>>) -> Self {
+        Self { principal, ..self }
+    }
 }
 
 /// The protocol of a listener.

@@ -8,16 +8,18 @@
 mod backends;
 mod describe;
 mod listeners;
+mod principals;
 mod routes;
 
 pub use crate::config::Backend;
 pub use describe::conditions;
 
+use crate::access::{Access, Meters};
 use crate::config::{self, Inputs, Loaded, Report, Sections, is_name};
 use crate::mistake::Mistake;
 use crate::route::{self, Rules};
 use crate::tls::Problem;
-use crate::{admin, ingest};
+use crate::{access, admin, ingest};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub struct Plan {
     pub admin: admin::Config,
     /// By name.
     pub listeners: BTreeMap<String, ingest::Config>,
+    /// By name; without any, anyone may write anything.
+    pub principals: BTreeMap<String, access::Config>,
     /// By name.
     pub backends: BTreeMap<String, Backend>,
     /// In the order in which they are tried.
@@ -55,6 +59,7 @@ impl Plan {
         Self {
             admin: admin::Config { bind: String::new(), tls: None },
             listeners: BTreeMap::new(),
+            principals: BTreeMap::new(),
             backends: BTreeMap::new(),
             routes: Vec::new(),
             ..self
@@ -72,6 +77,14 @@ impl Plan {
             let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
             texts.join("; ")
         })
+    }
+
+    /// Who may write what, and in `meters` how much of it they have.
+    pub fn access(&self, meters: &Meters) -> Access {
+        let own = self.listeners.iter();
+        let own =
+            own.filter_map(|(name, listener)| Some((&**name, listener.principal.as_deref()?)));
+        Access::new(&self.principals, own, meters)
     }
 
     /// Reads a configuration and makes a plan of it.
@@ -142,6 +155,7 @@ impl Findings {
 /// only if everything could be decoded.
 fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Option<Plan> {
     listeners::judge(&sections, findings);
+    principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);
     routes::judge(&sections, findings);
     Some(Plan {
@@ -149,6 +163,7 @@ fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Op
         grace: sections.grace.map_or(GRACE, |grace| grace.0),
         admin: sections.admin,
         listeners: whole(sections.listeners)?,
+        principals: whole(sections.principals)?,
         backends: whole(sections.backends)?,
         routes: sections.routes.into_iter().collect::<Option<_>>()?,
     })

@@ -19,7 +19,7 @@ pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use crossing::{Crossing, Submitted};
 pub use memo::Memo;
 pub use readings::{Readings, Recollection};
-pub use router::{Router, Table, Tables, wait_while};
+pub use router::{Router, Table, Tables, Turned, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};
 
 use serde::{Deserialize, Serialize};
@@ -64,6 +64,8 @@ pub struct Match {
     pub protocol: Option<OneOrMany>,
     /// Names of listeners.
     pub listener: Option<OneOrMany>,
+    /// Names of principals.
+    pub principal: Option<OneOrMany>,
 }
 
 /// A text or a list of texts.

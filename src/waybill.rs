@@ -398,7 +398,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn origin() -> Origin {
-        Origin { listener: "edge".into(), protocol: Protocol::Statsd }
+        Origin::new("edge", Protocol::Statsd)
     }
 
     fn via(route: &str) -> Via {

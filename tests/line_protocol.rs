@@ -114,7 +114,7 @@ async fn lp_nan_field_is_left_out_and_counted() {
     let (lane, mut running) = lane::spawn(settings, state, kind.encoder(), ship, clock);
     let book = Arc::clone(lane.book());
 
-    let origin = Origin { listener: "lines".into(), protocol: Protocol::Influxdb };
+    let origin = Origin::new("lines", Protocol::Influxdb);
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
     let mut front = lane.front(0, clock.now(), &origin, Terms::default());
     for point in not_all_finite().iter() {

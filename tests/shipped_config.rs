@@ -11,7 +11,7 @@ use pointsman::lane::{self, Batch, Retry};
 use pointsman::plan::Plan;
 use pointsman::tls;
 use pointsman::units::{Size, Span};
-use pointsman::{admin, ingest, route};
+use pointsman::{access, admin, ingest, route};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn lane_defaults() -> lane::Config {
 #[test]
 fn every_option_is_shown() {
     let text = uncommented_text();
-    // Twins of `password_file` and `token_file`, which are to be preferred.
+    // Twins of `password_file` and the like, which are to be preferred.
     let hidden = ["password", "token"];
     for (section, keys) in [
         ("admin", fields_of::<admin::Config>()),
@@ -123,6 +123,12 @@ fn every_option_is_shown() {
         ("backend's tls", fields_of::<tls::ClientSettings>()),
         ("idempotency", fields_of::<ingest::Idempotency>()),
         ("time_window", fields_of::<ingest::TimeWindow>()),
+        ("principal", fields_of::<access::Config>()),
+        ("principal.basic", fields_of::<access::Basic>()),
+        ("principal.unix", fields_of::<access::UnixPeer>()),
+        ("principal.tags", fields_of::<access::Tags>()),
+        ("principal.quota", fields_of::<access::Quota>()),
+        ("principal.hawk", fields_of::<access::Hawk>()),
         ("lane", fields_of::<lane::Config>()),
         ("expire", fields_of::<lane::Expire>()),
         ("batch", fields_of::<lane::Batch>()),

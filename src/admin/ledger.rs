@@ -40,6 +40,8 @@ pub struct Listener {
     pub routed: u64,
     pub unmatched: u64,
     pub denied: u64,
+    /// The same by reason.
+    pub denials: Counts,
     pub rejected: Counts,
     pub noticed: Counts,
     pub kernel_dropped: u64,
@@ -121,7 +123,8 @@ impl Listener {
             received_bytes: book.received_bytes.get(),
             routed: book.routed.get(),
             unmatched: book.unmatched.get(),
-            denied: book.denied.get(),
+            denied: book.denied.total(),
+            denials: counts(&book.denied),
             rejected: counts(&book.rejected),
             noticed: counts(&book.noticed),
             kernel_dropped: book.kernel_dropped.get(),
@@ -190,7 +193,7 @@ mod tests {
         book.routed.add(3);
         book.unmatched.add(2);
         assert!(!Listener::of(&book).balanced);
-        book.denied.add(1);
+        book.denied.add("scope", 1);
         assert!(Listener::of(&book).balanced);
     }
 

@@ -106,7 +106,7 @@ impl Listeners {
         if let Some(tls) = &tls {
             world.look_after(name, Arc::clone(&book), tls);
         }
-        let origin = Origin { listener: name.into(), protocol: config.protocol };
+        let origin = Origin::new(name, config.protocol);
         let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
         let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
         if config.protocol == Protocol::File {

@@ -10,7 +10,7 @@ use super::{SECTIONS, join};
 use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
-use crate::{admin, backend, ingest, lane, route};
+use crate::{access, admin, backend, ingest, lane, route};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
@@ -29,6 +29,8 @@ pub struct Sections {
     pub admin: admin::Config,
     /// `[listeners.…]`.
     pub listeners: BTreeMap<String, Option<ingest::Config>>,
+    /// `[principals.…]`.
+    pub principals: BTreeMap<String, Option<access::Config>>,
     /// `[backends.…]`.
     pub backends: BTreeMap<String, Option<Backend>>,
     /// `[[routes]]`, in order.
@@ -60,6 +62,7 @@ pub fn decode(
             "grace" => sections.grace = decoder.section(&key, value, &[]),
             "admin" => sections.admin = decoder.section(&key, value, &[]).unwrap_or_default(),
             "listeners" => sections.listeners = decoder.listeners(value),
+            "principals" => sections.principals = decoder.principals(value),
             "backends" => sections.backends = decoder.backends(value),
             "routes" => sections.routes = decoder.routes(value),
             _ => decoder.mistakes.push(unknown(&key, &key, &SECTIONS)),
@@ -86,6 +89,20 @@ impl Decoder<'_> {
                 (name, self.section(&key, value, &[]))
             })
             .collect()
+    }
+
+    fn principals(&mut self, tree: Value) -> BTreeMap<String, Option<access::Config>> {
+        let is_empty = tree.as_object().is_some_and(Map::is_empty);
+        let tables = self.table("principals", tree);
+        if is_empty {
+            let mistake = Mistake::new("principals", "there are none, so nobody could write");
+            self.mistakes.push(mistake.hint("without `principals` anyone may"));
+        }
+        let decode = |(name, value): (String, Value)| {
+            let section = self.section(&join("principals", &name), value, &[]);
+            (name, section)
+        };
+        tables.into_iter().map(decode).collect()
     }
 
     fn backends(&mut self, tree: Value) -> BTreeMap<String, Option<Backend>> {
@@ -271,9 +288,6 @@ impl Decoder<'_> {
 }
 
 fn unknown(key: &str, word: &str, known: &[&str]) -> Mistake {
-    if LATER.contains(&word) {
-        return not_yet(key, word);
-    }
     let mistake = Mistake::new(key, format!("unknown key `{word}`"));
     if let Some(hint) = did_you_mean(word, known.iter().copied()) {
         return mistake.hint(hint);
@@ -285,10 +299,6 @@ fn unknown(key: &str, word: &str, known: &[&str]) -> Mistake {
         },
         kinds => mistake.hint(format!("it is a key of kind = {}", kinds.join(" or "))),
     }
-}
-
-fn not_yet(key: &str, word: &str) -> Mistake {
-    Mistake::new(key, format!("`{word}` is not available in this version"))
 }
 
 /// The kinds of backend that have a key of their own of this name.
@@ -365,9 +375,6 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
         Segment::Enum { .. } | Segment::Unknown => None,
     }
 }
-
-/// What the public contract has and this version has not.
-const LATER: [&str; 2] = ["principals", "principal"];
 
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
@@ -451,20 +458,6 @@ mod tests {
                 "routes[0].match.nam: unknown key `nam` (did you mean `name`?)",
                 "routes[0].match.tags.a: expected a text or a list of texts",
                 "routes[1]: expected a table, found `7`",
-            ],
-        );
-    }
-
-    #[test]
-    fn what_is_not_built_yet_is_not_unknown() {
-        check(
-            json!({
-                "principals": {},
-                "listeners": { "s": { "protocol": "http", "bind": [], "principal": "x" } },
-            }),
-            &[
-                "listeners.s.principal: `principal` is not available in this version",
-                "principals: `principals` is not available in this version",
             ],
         );
     }

@@ -189,13 +189,15 @@ fn without_value(line: &str) -> String {
 fn may_show(key: &str, value: &str) -> bool {
     let name = last_name(key);
     let credentials = value.contains('@') || (value.contains("://") && value.contains('?'));
-    KNOWN.contains(name) && !is_secret(name) && name != "url" && !credentials
+    KNOWN.contains(name) && !is_secret(key) && name != "url" && !credentials
 }
 
 /// Whether a key's value is a secret, by its name.
 pub fn is_secret(key: &str) -> bool {
     let name = last_name(key);
-    !name.ends_with("_file") && ["token", "password", "secret"].iter().any(|s| name.contains(s))
+    let is_hawk = name == "key" && key.contains(".hawk.");
+    let is_named = || ["token", "password", "secret"].iter().any(|s| name.contains(s));
+    is_hawk || (!name.ends_with("_file") && is_named())
 }
 
 /// The last name of a full key: `to` of `routes[0].to[1]`.
@@ -205,11 +207,17 @@ fn last_name(key: &str) -> &str {
 }
 
 static KNOWN: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    use crate::{admin, backend, ingest, lane, route};
+    use crate::{access, admin, backend, ingest, lane, route};
     [
         &super::SECTIONS[..],
         &["kind"],
         fields_of::<admin::Config>(),
+        fields_of::<access::Config>(),
+        fields_of::<access::Basic>(),
+        fields_of::<access::Tags>(),
+        fields_of::<access::Quota>(),
+        fields_of::<access::Hawk>(),
+        fields_of::<access::HawkCredentials>(),
         fields_of::<ingest::Config>(),
         fields_of::<ingest::Limits>(),
         fields_of::<ingest::TimeWindow>(),
@@ -242,6 +250,9 @@ mod tests {
             ("backends.token.url", false),
             ("backends.x.token_file", false),
             ("a.client_secret", true),
+            ("principals.x.hawk.credentials[0].key", true),
+            ("principals.x.hawk.credentials[0].key_file", false),
+            ("listeners.x.tls.key", false),
         ] {
             assert_eq!(is_secret(key), expected, "{key}");
         }

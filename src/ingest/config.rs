@@ -36,6 +36,8 @@ pub struct Config {
     /// When HTTP requests are answered.
     #[serde(default)]
     pub ack: Ack,
+    /// Who sends what carries no credentials.
+    pub principal: Option<String>,
     /// Streams from the network speak TLS.
     pub tls: Option<ServerSettings>,
     /// Files: those that are followed; `*`, `?` and `{a,b}` stand for names.

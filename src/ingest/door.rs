@@ -4,7 +4,7 @@
 //!
 //! Metrics: `connection_limit`, `accept_failed`, `tls_handshake`; noticed `closed_unused`.
 
-use super::intake::{Context, Who};
+use super::intake::{Context, Who, certified};
 use super::stream::{Connection, Presence};
 use super::{http, opentsdb, statsd};
 use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
@@ -60,6 +60,13 @@ impl Speech {
     }
 }
 
+/// Its points are whose certificate it has shown.
+fn known(mut connection: Connection) -> Connection {
+    let Connection { stream, presence } = &mut connection;
+    presence.context.router.present(certified(&presence.peer, stream.peer_certificate()));
+    connection
+}
+
 /// A connection after its handshake; none if that came to nothing.
 async fn secured(connection: Connection) -> Option<Connection> {
     let Connection { stream, presence } = connection;
@@ -68,7 +75,7 @@ async fn secured(connection: Connection) -> Option<Connection> {
     let handshake = stream.secure(server, context.config.limits.header.0);
     tokio::select! {
         secured = handshake => match secured {
-            Ok(stream) => Some(Connection { stream, presence }),
+            Ok(stream) => Some(known(Connection { stream, presence })),
             Err(why) => {
                 context.refuse_handshake(&why, (&presence.peer).into());
                 None
@@ -103,7 +110,7 @@ impl Door {
             return self.context.refuse("connection_limit", 1, b"", (&peer).into());
         };
         self.admitted = self.admitted.wrapping_add(1);
-        let context = self.context.for_worker(self.admitted);
+        let context = self.context.for_worker(self.admitted).from(&peer);
         let connection = Connection { stream, presence: Presence::new(peer, context, permit) };
         let speech = self.speech.clone();
         self.context.run(speech.serve(connection));

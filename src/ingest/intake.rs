@@ -6,17 +6,18 @@ use super::bodies::Bodies;
 use super::busy::Busy;
 use super::grammar::Grammar;
 use super::keys::{Keyring, Keys};
-use super::lines::Lines;
+use super::lines::{Lines, Strangers};
+use crate::access::{Denial, Proof};
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
-use crate::net::Peer;
-use crate::route::{Full, Level, Memo, Readings, Receipt, Recollection, Router, Table};
+use crate::net::{Peer, PeerCertificate};
+use crate::route::{Level, Memo, Readings, Receipt, Recollection, Router, Table, Turned};
 use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
-use protocols::Batch;
 use protocols::form::{Forgetful, Recall};
 use protocols::timestamp::TimeRange;
+use protocols::{Batch, Point};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +105,11 @@ impl Context {
         Self { router: self.router.for_worker(worker), ..self.clone() }
     }
 
+    /// The same for what comes from that peer.
+    pub(super) fn from(&self, peer: &Peer) -> Self {
+        Self { router: self.router.of(proof(peer)), ..self.clone() }
+    }
+
     /// Runs a task that [`stop`](super::Listener::stop) waits for.
     pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let (end, work) = (self.end.clone(), self.busy.begin());
@@ -126,6 +132,22 @@ impl Context {
         let example = excerpt(example);
         let listener = &*self.listener;
         warn!(listener, reason, %peer, example, suppressed, "refused");
+    }
+
+    /// Now and then logs a point that was denied; it is counted where it was.
+    pub(super) fn denied(&self, denial: Denial, name: &str, peer: Who<'_>) {
+        let reason = denial.label();
+        let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
+        let (listener, name) = (&*self.listener, excerpt(name.as_bytes()));
+        warn!(listener, reason, %peer, name, suppressed, "denied");
+    }
+
+    /// Now and then logs that nobody can tell who signs requests.
+    pub(super) fn warn_of_auth_service(&self, why: &str) {
+        if let Some(suppressed) = self.log.pass("auth_service_away", REFUSED_EVERY) {
+            let listener = &*self.listener;
+            warn!(listener, why, suppressed, "the auth service cannot be asked");
+        }
     }
 
     /// Counts a client whose handshake came to nothing, and now and then logs why.
@@ -152,7 +174,7 @@ impl Context {
             ("pointsman.received_bytes", book.received_bytes.get()),
             ("pointsman.routed_points", book.routed.get()),
             ("pointsman.unmatched_points", book.unmatched.get()),
-            ("pointsman.denied_points", book.denied.get()),
+            ("pointsman.denied_points", book.denied.total()),
             ("pointsman.rejected", book.rejected.total()),
             ("pointsman.connections", book.connections.get()),
         ]
@@ -183,12 +205,27 @@ impl<'a> From<&'a Peer> for Who<'a> {
     }
 }
 
+/// What is certain of a peer that has shown a certificate, or has not.
+pub(super) fn certified(peer: &Peer, certificate: Option<&Arc<PeerCertificate>>) -> Proof {
+    let names = certificate.map(|certificate| certificate.names.iter().cloned().collect());
+    Proof { names: names.unwrap_or_default(), ..proof(peer) }
+}
+
+/// What is certain of a peer.
+pub(super) fn proof(peer: &Peer) -> Proof {
+    match *peer {
+        Peer::Net(address) => Proof { address: Some(address.ip()), ..Proof::default() },
+        Peer::User { uid, gid } => Proof { user: Some((uid, gid)), ..Proof::default() },
+        Peer::Local => Proof::default(),
+    }
+}
+
 /// A task's own batch and its way to the router.
 #[derive(Debug)]
 pub(super) struct Intake {
     pub(super) context: Context,
     pub(super) batch: Batch,
-    router: Router,
+    pub(super) router: Router,
     /// Beside the batch, while it is filled with what may be known again.
     readings: Option<Readings>,
     /// In their place where nothing can be.
@@ -198,11 +235,24 @@ pub(super) struct Intake {
 impl Intake {
     /// Hands the batch over; it is empty then.
     pub(super) fn submit(&mut self) {
-        match self.readings.take() {
-            Some(readings) => drop(self.router.submit_with(readings, &mut self.batch)),
-            None if self.batch.is_empty() => {}
-            None => drop(self.router.submit(&mut self.batch)),
+        self.submit_and_tell(Who(None), |_, _| {});
+    }
+
+    /// The same, and tells which points were denied.
+    pub(super) fn submit_and_tell(
+        &mut self,
+        peer: Who<'_>,
+        mut tell: impl FnMut(&Point<'_>, Denial),
+    ) {
+        let readings = self.readings.take();
+        if self.batch.is_empty() && readings.is_none() {
+            return;
         }
+        let Self { router, batch, context, .. } = self;
+        router.submit_and_tell(readings, batch, |point, denial| {
+            context.denied(denial, point.name, peer);
+            tell(point, denial);
+        });
     }
 
     /// What readings that are to go with the batch are shown to, from now until it is handed over.
@@ -229,7 +279,10 @@ impl Intake {
 
     /// Hands the batch over for a request, whose sender can be told; see
     /// [`Router::submit_request`].
-    pub(super) fn submit_request(&mut self, level: Option<Level>) -> Result<Option<Receipt>, Full> {
+    pub(super) fn submit_request(
+        &mut self,
+        level: Option<Level>,
+    ) -> Result<Option<Receipt>, Turned> {
         self.router.submit_request(self.readings.take(), &mut self.batch, level)
     }
 
@@ -253,8 +306,10 @@ impl Intake {
     pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
         memo.align(table);
         let Self { context, batch, router, .. } = self;
+        router.enter(table);
+        let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
         let (times, crossing) = (context.times(), router.cross(table));
-        Lines { context, times, memo, batch, crossing, refused: 0 }
+        Lines { context, times, memo, batch, crossing, refused: 0, strangers }
     }
 
     /// Takes a line of statsd into the batch, or counts why not.

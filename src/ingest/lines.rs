@@ -6,10 +6,13 @@
 //! What is known of a head, and of its series, lies anywhere in memory, and waiting for it would take
 //! longer than the work. So heads are looked for a [block](BLOCK) of lines at a time, in loops so
 //! short that the processor asks memory for several of them at once.
+//!
+//! What is known of a head holds for one sender. All that comes by a socket has one, unless senders
+//! are told apart by their addresses: then nothing is remembered, and each datagram crosses alone.
 
-use super::intake::{Context, Who};
+use super::intake::{Context, Who, proof};
 use crate::net::Peer;
-use crate::route::{Crossing, Memo};
+use crate::route::{Crossing, Memo, Router, Table};
 use protocols::Batch;
 use protocols::statsd::{self, Shape, Split};
 use protocols::timestamp::TimeRange;
@@ -23,6 +26,21 @@ pub(super) struct Lines<'t> {
     pub(super) crossing: Crossing<'t>,
     /// How much was refused so far.
     pub(super) refused: u64,
+    /// Where senders are told apart.
+    pub(super) strangers: Option<Strangers<'t>>,
+}
+
+/// The way of datagrams whose sender is known by his address.
+pub(super) struct Strangers<'t> {
+    router: Router,
+    table: &'t Table,
+    points: u64,
+}
+
+impl<'t> Strangers<'t> {
+    pub(super) fn new(router: &Router, table: &'t Table) -> Self {
+        Self { router: router.clone(), table, points: 0 }
+    }
 }
 
 /// A line that waits for its turn.
@@ -37,8 +55,9 @@ struct Seen<'d> {
 
 impl Lines<'_> {
     /// How many points there were so far.
-    pub(super) const fn points(&self) -> u64 {
-        self.crossing.submitted().points()
+    pub(super) fn points(&self) -> u64 {
+        let strangers = self.strangers.as_ref().map_or(0, |strangers| strangers.points);
+        self.crossing.submitted().points() + strangers
     }
 
     /// Takes the lines of datagrams in, or counts why not; `peer` knows who has sent which.
@@ -48,6 +67,12 @@ impl Lines<'_> {
         peer: impl Fn(usize) -> Option<Peer>,
     ) {
         let mut block = Vec::with_capacity(BLOCK);
+        if self.strangers.is_some() {
+            for (from, datagram) in datagrams.into_iter().enumerate() {
+                self.take_from_stranger(datagram, || peer(from));
+            }
+            return;
+        }
         for (from, datagram) in datagrams.into_iter().enumerate() {
             for line in statsd::splits(datagram) {
                 match line {
@@ -106,17 +131,27 @@ impl Lines<'_> {
 
     fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
-        let unknown = match context.grammar.statsd(line, times, batch) {
-            Ok(unknown) => unknown,
-            Err(reason) => return self.refuse(reason.label(), line, peer()),
-        };
-        context.book.noticed.add("unknown_field", u64::from(unknown));
-        let alone = Some(line).filter(|_| batch.len() == 1);
-        batch.iter().for_each(|point| crossing.point(&point, alone));
-        if let Some(split) = split.filter(|_| unknown == 0 && self.batch.len() == 1) {
+        let unknown = cross(line, context, times, batch, crossing, peer);
+        self.refused += u64::from(unknown.is_none());
+        if let Some(split) = split.filter(|_| unknown == Some(0) && self.batch.len() == 1) {
             self.learn(split);
         }
         self.batch.clear();
+    }
+
+    fn take_from_stranger(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
+        let Self { context, times, batch, strangers, refused, .. } = self;
+        let Some(Strangers { router, table, points }) = strangers else { return };
+        router.present(peer().as_ref().map(proof).unwrap_or_default());
+        router.enter(table);
+        let mut crossing = router.cross(table);
+        for split in statsd::splits(datagram) {
+            let line = split.map_or_else(|line| line, |split| split.line);
+            let unknown = cross(line, context, times, batch, &mut crossing, &peer);
+            *refused += u64::from(unknown.is_none());
+            batch.clear();
+        }
+        *points += crossing.submitted().points();
     }
 
     fn learn(&mut self, split: &Split<'_>) {
@@ -125,6 +160,33 @@ impl Lines<'_> {
             self.memo.learn(&split.head, shape, steps);
         }
     }
+}
+
+/// Parses a line and lets its points cross; answers how many fields nobody knows, if it can be
+/// read.
+fn cross(
+    line: &[u8],
+    context: &Context,
+    times: &TimeRange,
+    batch: &mut Batch,
+    crossing: &mut Crossing<'_>,
+    peer: impl Fn() -> Option<Peer>,
+) -> Option<u32> {
+    let unknown = match context.grammar.statsd(line, times, batch) {
+        Ok(unknown) => unknown,
+        Err(reason) => {
+            context.refuse(reason.label(), 1, line, Who(peer().as_ref()));
+            return None;
+        }
+    };
+    context.book.noticed.add("unknown_field", u64::from(unknown));
+    let alone = Some(line).filter(|_| batch.len() == 1);
+    for point in batch.iter() {
+        if let Err(denial) = crossing.point(&point, alone) {
+            context.denied(denial, point.name, Who(peer().as_ref()));
+        }
+    }
+    Some(unknown)
 }
 
 /// More than memory is asked for at once, and few enough that what it answers stays in the nearest

@@ -9,6 +9,7 @@
 
 use super::http;
 use super::stream::{Connection, Desk, Speak};
+use crate::access::Denial;
 use protocols::ParseError;
 use protocols::form::Speech;
 use protocols::frame::Frame;
@@ -97,6 +98,10 @@ impl Speak for Telnet {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn deny(denial: Denial, name: &str, out: &mut Vec<u8>) {
+        opentsdb::reply_refused("put", &denial.message(name), out);
     }
 }
 

@@ -11,6 +11,7 @@
 //! Metrics: `idle_timeout`, `incomplete_line`, and noticed `paused` and `reply_dropped`.
 
 use super::intake::{Context, Intake};
+use crate::access::Denial;
 use crate::net::{Peer, Stream};
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
@@ -51,6 +52,9 @@ impl Drop for Presence {
 pub(super) trait Speak {
     /// Takes one line; to break is to end the connection.
     fn take(&mut self, frame: Frame<'_>, desk: &mut Desk) -> ControlFlow<()>;
+
+    /// Says that a point of that series was denied, if clients are told such things.
+    fn deny(_denial: Denial, _name: &str, _out: &mut Vec<u8>) {}
 }
 
 /// What lies ready for a line to be worked on.
@@ -65,6 +69,17 @@ impl Desk {
     /// Counts and perhaps logs something refused.
     pub(super) fn refuse(&self, reason: &'static str, example: &[u8]) {
         self.intake.context.refuse(reason, 1, example, (&self.peer).into());
+    }
+
+    /// Hands over what lines have led to.
+    fn submit<S: Speak>(&mut self) {
+        let Self { intake, replies, peer, .. } = self;
+        let mut dropped = 0;
+        intake.submit_and_tell((&*peer).into(), |point, denial| {
+            let told = replies.push(|out| S::deny(denial, point.name, out));
+            dropped += u64::from(!told);
+        });
+        self.intake.context.book.noticed.add("reply_dropped", dropped);
     }
 
     /// Answers, unless the client has not read what it was told before.
@@ -208,7 +223,7 @@ impl<S: Speak> Reader<S> {
                 flow = speak.take(frame, desk);
             }
         });
-        desk.intake.submit();
+        desk.submit::<S>();
         flow
     }
 
@@ -229,7 +244,7 @@ impl<S: Speak> Reader<S> {
         if let End::Idle = end {
             desk.refuse("idle_timeout", b"");
         }
-        desk.intake.submit();
+        desk.submit::<S>();
     }
 }
 

@@ -224,7 +224,7 @@ fn send(lane: &Lane, clock: Clock, worker: usize, fill: impl FnOnce(&mut Points)
 }
 
 fn hand_over(lane: &Lane, worker: usize, now: UnixNanos, terms: Terms<'_>, points: &Points) {
-    let origin = Origin { listener: "edge".into(), protocol: Protocol::Http };
+    let origin = Origin::new("edge", Protocol::Http);
     let via = Arc::new(Via { route: "all".into(), rewrite: None });
     let mut front = lane.front(worker, now, &origin, terms);
     for point in points.iter() {

@@ -44,6 +44,13 @@ pub enum Peer {
     Net(SocketAddr),
     /// Some process on this host.
     Local,
+    /// A process on this host, as the kernel knows it.
+    User {
+        /// The number of its user.
+        uid: u32,
+        /// The number of its first group.
+        gid: u32,
+    },
 }
 
 impl Acceptor {
@@ -76,7 +83,9 @@ impl Acceptor {
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Stream::Unix(stream), Peer::Local))
+                let user = stream.peer_cred().map(|user| (user.uid(), user.gid()));
+                let peer = user.map_or(Peer::Local, |(uid, gid)| Peer::User { uid, gid });
+                Ok((Stream::Unix(stream), peer))
             }
         }
     }
@@ -239,7 +248,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Net(address) => address.fmt(f),
-            Self::Local => f.write_str("unix"),
+            Self::Local | Self::User { .. } => f.write_str("unix"),
         }
     }
 }

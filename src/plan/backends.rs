@@ -179,7 +179,7 @@ fn influxdb(key: &str, config: &mut influxdb::Config, findings: &mut Findings) {
     }
     proxy(key, config, findings);
     let mut read = |name: &str, value: &mut Option<Secret>, file: &Option<PathBuf>| {
-        secret(&format!("{key}.{name}"), value, file.as_ref(), findings);
+        secret(&format!("{key}.{name}"), value, file.as_ref(), Secret::new, findings);
     };
     read("password", &mut config.password, &config.password_file);
     read("token", &mut config.token, &config.token_file);
@@ -306,7 +306,14 @@ pub(super) const fn word(api: Api) -> &'static str {
     }
 }
 
-fn secret(key: &str, value: &mut Option<Secret>, file: Option<&PathBuf>, findings: &mut Findings) {
+/// Reads a secret from the file beside it, if there is one.
+pub(super) fn secret<T>(
+    key: &str,
+    value: &mut Option<T>,
+    file: Option<&PathBuf>,
+    read: impl FnOnce(String) -> T,
+    findings: &mut Findings,
+) {
     let Some(path) = file else { return };
     let key_of_file = format!("{key}_file");
     if value.is_some() {
@@ -316,7 +323,7 @@ fn secret(key: &str, value: &mut Option<Secret>, file: Option<&PathBuf>, finding
         Ok(text) if text.is_empty() => {
             findings.wrong(key_of_file, format!("{} is empty", path.display()));
         }
-        Ok(text) => *value = Some(Secret::new(text)),
+        Ok(text) => *value = Some(read(text)),
         Err(message) => findings.wrong(key_of_file, message),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::backends::word;
 use super::{Backend, Plan};
-use crate::backend;
 use crate::route::{Config, Match, OneOrMany, Rewrite};
+use crate::{access, backend};
 use std::fmt::{self, Write as _};
 
 impl fmt::Display for Plan {
@@ -23,6 +23,15 @@ impl fmt::Display for Plan {
             vec![name.clone(), listener.protocol.name().to_owned(), binds]
         });
         section(f, "listeners", &listeners.collect::<Vec<_>>())?;
+        let principals = self.principals.iter();
+        let principals: Vec<_> =
+            principals.map(|(name, config)| principal(self, name, config)).collect();
+        f.write_str(&match principals.as_slice() {
+            [] => {
+                "\nprincipals\n  none: whoever reaches a listener may write anything\n".to_owned()
+            }
+            all => format!("\nprincipals\n{}", all.concat()),
+        })?;
         let backends = self.backends.iter().map(|(name, backend)| {
             vec![name.clone(), backend.kind.kind().to_owned(), peer(backend)]
         });
@@ -60,6 +69,58 @@ fn columns(indent: &str, rows: &[Vec<String>]) -> String {
     out
 }
 
+/// How a principal is known, what it may write, and in which shape; no secrets.
+fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
+    let list = |label: &str, items: &[String]| {
+        (!items.is_empty()).then(|| format!("{label} {}", items.join(", ")))
+    };
+    let texts = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>();
+    let own = plan.listeners.iter().filter(|(_, it)| it.principal.as_deref() == Some(name));
+    let listeners =
+        [config.listeners.clone(), texts(&mut own.map(|(own, _)| own.clone()))].concat();
+    let known = [
+        list("listeners", &listeners),
+        (!config.tokens.is_empty()).then(|| format!("{} bearer tokens", config.tokens.len())),
+        list("users", &texts(&mut config.basic.iter().map(|user| user.username.clone()))),
+        list("Hawk keys", &texts(&mut config.hawk.credentials.iter().map(|one| one.id.clone()))),
+        config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
+        list("certificates of", &config.mtls),
+        list("processes of", &texts(&mut config.unix.iter().map(ToString::to_string))),
+        list("networks", &texts(&mut config.networks.iter().map(ToString::to_string))),
+    ];
+    let tags = &config.tags;
+    let set = &mut tags.set.iter().map(|(key, value)| format!("{key} = {value}"));
+    let shape = [
+        (!config.prefix.is_empty()).then(|| format!("{}… before the name", config.prefix)),
+        list("without tag", &tags.drop),
+        list("tag", &texts(set)),
+        list("reserved tags", &tags.reserved),
+    ];
+    let nothing = if config.hawk.root_url.is_some() { "what it is vouched for" } else { "nothing" };
+    let quota = config.quota;
+    let at_most = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
+    let much = [
+        at_most(quota.points_per_second, "points a second"),
+        at_most(quota.burst, "at once"),
+        at_most(quota.series, "series"),
+        at_most(quota.new_series_per_hour, "new series an hour"),
+        quota.body.map(|size| format!("bodies of {} bytes", size.0)),
+    ];
+    let line = |label: &str, parts: Vec<String>, none: &str| match parts.as_slice() {
+        [] if none.is_empty() => String::new(),
+        [] => format!("     {label}{none}\n"),
+        parts => format!("     {label}{}\n", parts.join("; ")),
+    };
+    [
+        format!("  {name}\n"),
+        line("known by   ", known.into_iter().flatten().collect(), "nothing"),
+        line("may        ", config.scopes.clone(), nothing),
+        line("as         ", shape.into_iter().flatten().collect(), ""),
+        line("at most    ", much.into_iter().flatten().collect(), ""),
+    ]
+    .concat()
+}
+
 /// Whom a backend talks to.
 fn peer(backend: &Backend) -> String {
     match &backend.kind {
@@ -95,6 +156,7 @@ pub fn conditions(matching: &Match) -> String {
     add("kind", &matching.kind);
     add("protocol", &matching.protocol);
     add("listener", &matching.listener);
+    add("principal", &matching.principal);
     parts.extend(
         matching.tags.iter().map(|(key, values)| format!("tag {key} = {}", any_of(values))),
     );

@@ -11,6 +11,7 @@ pub(super) fn judge(sections: &Sections, findings: &mut Findings) {
         let Some(route) = route else { continue };
         backends_exist(i, route, sections, findings);
         listeners_exist(i, route, sections, findings);
+        principals_exist(i, route, sections, findings);
     }
     rules_compile(sections, findings);
     names_differ(sections, findings);
@@ -51,7 +52,15 @@ fn listeners_exist(i: usize, route: &Config, sections: &Sections, findings: &mut
     }
 }
 
-fn exists<T>(
+fn principals_exist(i: usize, route: &Config, sections: &Sections, findings: &mut Findings) {
+    for name in route.matching.principal.iter().flat_map(|names| names.iter()) {
+        let key = format!("routes[{i}].match.principal");
+        exists(&key, "principal", name, &sections.principals, findings);
+    }
+}
+
+/// Whether there is one of that name.
+pub(super) fn exists<T>(
     key: &str,
     what: &str,
     name: &str,

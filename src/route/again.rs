@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn timer_of(listener: &str) -> Option<Provenance> {
-        let origin = Origin { listener: listener.into(), protocol: Protocol::Statsd };
+        let origin = Origin::new(listener, Protocol::Statsd);
         Some(Provenance { kind: Some(Kind::Timer), origin: Some(origin), via: None })
     }
 

@@ -1,5 +1,10 @@
 //! The way of points through a table, for the length of one batch: a front for each lane.
 //!
+//! The gate stands at its beginning, and there is no other way to a lane for what comes in: a point
+//! that its sender may not write is counted as denied, and one that may pass is given its shape
+//! before any route sees it, and pays for its passage out of its sender's quota, unless the request
+//! that it belongs to has paid. A line whose point is given another shape is never handed on as it is.
+//!
 //! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch
 //! ends.
@@ -9,25 +14,40 @@ use super::memo;
 use super::router::Table;
 use super::script::Script;
 use super::{LaneSet, Rule};
+use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
 use crate::lane::{Front, Reading, WindowPlace, series_hash};
 use crate::origin::Origin;
 use protocols::statsd::{Split, is_plain_number};
-use protocols::{Batch, Point};
+use protocols::{Batch, Point, UnixNanos};
 
 /// One batch on its way.
 pub struct Crossing<'t> {
     table: &'t Table,
     origin: &'t Origin,
+    gate: &'t Gate,
+    toll: Toll,
     book: &'t ListenerBook,
     fronts: Vec<Front<'t>>,
     taken: Vec<u64>,
     submitted: Submitted,
+    /// Points denied, by the place of the reason in [`Denial::ALL`].
+    denied: [u64; Denial::ALL.len()],
     scratch: Batch,
+    shaped: Shaped,
     steps: Vec<Step>,
     /// Whether `steps` are all that was done with the last point.
     lasting: bool,
     script: Script,
+}
+
+/// What points pay out of their sender's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Toll {
+    /// Each for itself, at this time.
+    Each(UnixNanos),
+    /// All have paid together.
+    Paid,
 }
 
 /// What became of a batch.
@@ -37,6 +57,8 @@ pub struct Submitted {
     pub routed: u64,
     /// Points that no route took.
     pub unmatched: u64,
+    /// Points that their sender may not write.
+    pub denied: u64,
 }
 
 /// A part of what is done with a point, and is done alike with the next one of its series.
@@ -82,31 +104,32 @@ impl Needs {
 impl Submitted {
     /// All of them.
     pub const fn points(&self) -> u64 {
-        self.routed + self.unmatched
+        self.routed + self.unmatched + self.denied
     }
 }
 
 impl<'t> Crossing<'t> {
     pub(super) fn new(
         table: &'t Table,
-        origin: &'t Origin,
+        (origin, gate, toll): (&'t Origin, &'t Gate, Toll),
         book: &'t ListenerBook,
         fronts: Vec<Front<'t>>,
     ) -> Self {
-        let taken = vec![0; table.rules.len()];
-        let (submitted, scratch) = (Submitted::default(), Batch::new());
-        let (steps, script) = (Vec::new(), Script::default());
         Self {
             table,
             origin,
+            gate,
+            toll,
             book,
             fronts,
-            taken,
-            submitted,
-            scratch,
-            steps,
+            taken: vec![0; table.rules.len()],
+            submitted: Submitted::default(),
+            denied: Default::default(),
+            scratch: Batch::new(),
+            shaped: Shaped::default(),
+            steps: Vec::new(),
             lasting: true,
-            script,
+            script: Script::default(),
         }
     }
 
@@ -117,16 +140,46 @@ impl<'t> Crossing<'t> {
 
     /// Hands a point to the lanes of the routes that take it, and in its place the line that has
     /// no other one to those that would write that line.
-    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
+    ///
+    /// # Errors
+    ///
+    /// Its sender may not write it; that is counted.
+    pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         self.script.begin(false);
-        self.route(point, line);
+        self.pass(point, line)
+    }
+
+    fn pass(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
+        let gate = self.gate;
+        if matches!(gate, Gate::Open) {
+            self.route(point, line);
+            return Ok(());
+        }
+        gate.check(point).and_then(|()| self.pay(point)).inspect_err(|why| self.deny(*why))?;
+        let Some(shape) = gate.shape() else {
+            self.route(point, line);
+            return Ok(());
+        };
+        let mut shaped = std::mem::take(&mut self.shaped);
+        if let Some(point) = shape.give(point, &mut shaped) {
+            self.route(&point, None);
+        }
+        self.shaped = shaped;
+        Ok(())
+    }
+
+    fn pay(&self, point: &Point<'_>) -> Result<(), Denial> {
+        match self.toll {
+            Toll::Each(now) => self.gate.spend(|| series_hash(point.name, point.tags), now),
+            Toll::Paid => Ok(()),
+        }
     }
 
     /// As [`point`](Self::point); answers what was done, if the same can be
     /// [written](Self::write) of the next reading of its form.
     pub(super) fn learn(&mut self, point: &Point<'_>) -> Option<&Script> {
         self.script.begin(true);
-        self.route(point, None);
+        self.pass(point, None).ok()?;
         self.script.whole()
     }
 
@@ -147,9 +200,22 @@ impl<'t> Crossing<'t> {
         self.arrived(!known.takes.is_empty());
     }
 
+    /// What was done with it says nothing about the next of its series.
+    #[cold]
+    fn deny(&mut self, denial: Denial) {
+        self.steps.clear();
+        self.lasting = false;
+        self.submitted.denied += 1;
+        let place = Denial::ALL.iter().position(|known| *known == denial);
+        if let Some(count) = place.and_then(|place| self.denied.get_mut(place)) {
+            *count += 1;
+        }
+    }
+
     fn route(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
         self.steps.clear();
-        self.lasting = true;
+        // Each point of a series has to be seen where series are counted.
+        self.lasting = !self.gate.counts_series();
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
         let routed = rules.walk(point, origin, |place, rule, lanes| {
             self.taken(place);
@@ -199,6 +265,12 @@ impl<'t> Crossing<'t> {
         }
         let measure = if needs.number { shape.measure(line) } else { None };
         if measure.is_some() != needs.number {
+            return false;
+        }
+        // Whoever asks again is told why; a series that is known has no need of its hash.
+        if let Toll::Each(now) = self.toll
+            && self.gate.spend(|| 0, now).is_err()
+        {
             return false;
         }
         for step in *steps {
@@ -295,5 +367,8 @@ impl Drop for Crossing<'_> {
         self.book.received.add(self.submitted.points());
         self.book.routed.add(self.submitted.routed);
         self.book.unmatched.add(self.submitted.unmatched);
+        for (denial, count) in Denial::ALL.iter().zip(self.denied) {
+            self.book.denied.add(denial.label(), count);
+        }
     }
 }

@@ -7,9 +7,10 @@
 use super::crossing::Crossing;
 use super::forms::{Lent, Met, Shelf};
 use super::router::Table;
+use crate::access::Denial;
 use protocols::form::{Figure, Recall, Speech};
 use protocols::timestamp::TimeRange;
-use protocols::{Batch, UnixNanos};
+use protocols::{Batch, Point, UnixNanos};
 use std::sync::Arc;
 
 /// What a listener remembers of readings; clones share it.
@@ -77,7 +78,12 @@ impl Readings {
     }
 
     /// Hands these and the points of the batch over, in the order in which they came.
-    pub(super) fn cross(mut self, batch: &Batch, crossing: &mut Crossing<'_>) {
+    pub(super) fn cross(
+        mut self,
+        batch: &Batch,
+        crossing: &mut Crossing<'_>,
+        mut tell: impl FnMut(&Point<'_>, Result<(), Denial>),
+    ) {
         let Self { lent, known, new, .. } = &mut self;
         let Some(forms) = lent.forms() else { return };
         let (mut known, mut new) = (known.iter().peekable(), new.iter().peekable());
@@ -87,7 +93,7 @@ impl Readings {
             }
             match new.next_if(|(place, _)| *place == at) {
                 Some((_, form)) => forms.learn(*form, crossing.learn(&point)),
-                None => crossing.point(&point, None),
+                None => tell(&point, crossing.point(&point, None)),
             }
         }
         known.for_each(|reading| write(forms, reading, crossing));

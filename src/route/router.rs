@@ -2,18 +2,21 @@
 //!
 //! A [`Router`] belongs to one receiving task and never waits. The table is loaded afresh for
 //! each batch and never kept: a lane lives exactly as long as some table refers to it, so a
-//! table held by an idle ingester would keep a removed lane alive for ever.
+//! table held by an idle ingester would keep a removed lane alive for ever. Who sends the points is
+//! asked of each table anew, unless a request has shown credentials: then it is decided for as long
+//! as the request lasts.
 
 use super::Rules;
-use super::crossing::{Crossing, Submitted};
+use super::crossing::{Crossing, Submitted, Toll};
 use super::readings::{Readings, Recollection};
+use crate::access::{Access, Denial, Gate, Proof, Refused};
 use crate::books::{Counter, ListenerBook};
 use crate::clock::Clock;
-use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms};
+use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
 use crate::origin::Origin;
 use arc_swap::{ArcSwap, Guard};
-use protocols::Batch;
 use protocols::timestamp::TimeRange;
+use protocols::{Batch, Point};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,6 +30,8 @@ pub struct Table {
     pub lanes: Vec<Lane>,
     /// What each route took, in the order of the rules.
     pub taken: Vec<Arc<Counter>>,
+    /// Who may write what.
+    pub access: Access,
     /// Which table it is.
     pub edition: Edition,
 }
@@ -54,12 +59,73 @@ pub struct Router {
     clock: Clock,
     /// Which shard of the lanes' windows this task uses.
     worker: usize,
+    /// What is certain of the sender.
+    proof: Proof,
+    gate: Gate,
+    since: Since,
+}
+
+/// How long a router knows its gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// It has seen no table yet.
+    Never,
+    /// It was told by that table.
+    Table(Edition),
+    /// It was told by a request, and stays.
+    Request,
+}
+
+/// A request of which nothing was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// A lane that may refuse has no room.
+    Full(Full),
+    /// Its sender may not write all of it, or not now.
+    Refused(Refused),
 }
 
 impl Router {
     /// A router for points from `origin`.
     pub fn new(tables: Tables, origin: Origin, book: Arc<ListenerBook>, clock: Clock) -> Self {
-        Self { tables, origin, book, clock, worker: 0 }
+        // Shut until a table was asked.
+        let (proof, gate) = (Proof::default(), Gate::Shut);
+        Self { tables, origin, book, clock, worker: 0, proof, gate, since: Since::Never }
+    }
+
+    /// The same for points of a sender of whom that much is certain.
+    #[must_use]
+    pub fn of(&self, proof: Proof) -> Self {
+        let mut router = self.clone();
+        router.present(proof);
+        router
+    }
+
+    /// What comes from now on is of another sender.
+    pub fn present(&mut self, proof: Proof) {
+        if self.proof != proof {
+            (self.proof, self.since) = (proof, Since::Never);
+        }
+    }
+
+    /// What comes from now on has to pass this gate, which a request was found to be for.
+    pub fn pass_by(&mut self, gate: Gate) {
+        self.enter_by(gate);
+        self.since = Since::Request;
+    }
+
+    /// Asks a table who the sender is, unless that is known.
+    pub fn enter(&mut self, table: &Table) {
+        if self.since == Since::Request || self.since == Since::Table(table.edition) {
+            return;
+        }
+        self.enter_by(table.access.by_connection(&self.origin.listener, &self.proof));
+        self.since = Since::Table(table.edition);
+    }
+
+    fn enter_by(&mut self, gate: Gate) {
+        self.origin.principal = gate.principal().map(|principal| Arc::clone(&principal.name));
+        self.gate = gate;
     }
 
     /// The same for another receiving task, so that tasks do not share a shard.
@@ -70,47 +136,81 @@ impl Router {
 
     /// Hands each point to the lanes of the routes that take it, counts it, and empties the batch.
     pub fn submit(&mut self, batch: &mut Batch) -> Submitted {
-        let table = self.tables.load();
-        self.hand_out(&table, batch, None, |_| Terms::default())
+        self.submit_and_tell(None, batch, |_, _| {})
     }
 
     /// As [`submit`](Self::submit), with readings that were known again among the points.
     pub fn submit_with(&mut self, readings: Readings, batch: &mut Batch) -> Submitted {
-        let table = Arc::clone(&readings.table);
-        self.hand_out(&table, batch, Some(readings), |_| Terms::default())
+        self.submit_and_tell(Some(readings), batch, |_, _| {})
+    }
+
+    /// Both of these, and tells which points were denied.
+    pub fn submit_and_tell(
+        &mut self,
+        readings: Option<Readings>,
+        batch: &mut Batch,
+        denied: impl FnMut(&Point<'_>, Denial),
+    ) -> Submitted {
+        let table = match &readings {
+            Some(readings) => Arc::clone(&readings.table),
+            None => self.tables.load_full(),
+        };
+        self.enter(&table);
+        let toll = Toll::Each(self.clock.now());
+        self.hand_out(&table, batch, (readings, toll), |_| Terms::default(), denied)
     }
 
     /// A list for readings of one batch that are known again, to be handed over with it; it keeps
-    /// the present table for so long.
+    /// the present table for so long. What is known of a reading holds for every sender, so there is
+    /// none where it matters who that is.
     pub fn recall(&self, recollection: &Recollection, times: TimeRange) -> Option<Readings> {
-        recollection.begin(self.tables.load_full(), times)
+        let table = self.tables.load_full();
+        let is_guarded = self.since == Since::Request && !matches!(self.gate, Gate::Open);
+        let is_open = table.access.is_open() && !is_guarded;
+        is_open.then(|| recollection.begin(table, times))?
     }
 
-    /// As [`submit_with`](Self::submit_with) for a request, whose sender can be told what becomes of it: at
-    /// once when a backend that may refuse has no room for it, and later by the receipt, when
-    /// its points have come as far as `level`. Without a level there is none.
+    /// As [`submit`](Self::submit) for a request, whose sender can be told what becomes of it: at
+    /// once when he may not write all of it or a backend that may refuse has no room for it, and
+    /// later by the receipt, when its points have come as far as `level`. Without a level there is
+    /// none.
     ///
     /// # Errors
     ///
-    /// There is no room. Nothing has happened then.
+    /// Nothing of it was kept. Where he may not write all of it, all of it is counted as denied.
     pub fn submit_request(
         &mut self,
         mut readings: Option<Readings>,
         batch: &mut Batch,
         level: Option<Level>,
-    ) -> Result<Option<Receipt>, Full> {
+    ) -> Result<Option<Receipt>, Turned> {
         let table = match &readings {
             Some(readings) => Arc::clone(&readings.table),
             None => self.tables.load_full(),
         };
+        self.enter(&table);
+        self.gate.check_all(batch).map_err(|refused| self.turn_away(batch, refused))?;
         let more = readings.as_mut().map_or(0, Readings::bytes);
-        let mut rooms = self.reserve(&table, batch.bytes() + more)?;
+        let rooms = self.reserve(&table, batch.bytes() + more);
+        let mut rooms = rooms.map_err(Turned::Full)?;
+        let series = batch.iter().map(|point| series_hash(point.name, point.tags));
+        let paid = self.gate.spend_all(batch.len(), series, self.clock.now());
+        paid.map_err(|refused| self.turn_away(batch, refused))?;
         let (slip, receipt) = level.map(Slip::new).unzip();
-        self.hand_out(&table, batch, readings, |place| Terms {
+        let terms = |place: usize| Terms {
             slip: slip.as_ref(),
             room: rooms.get_mut(place).and_then(Option::take),
-        });
+        };
+        self.hand_out(&table, batch, (readings, Toll::Paid), terms, |_, _| {});
         Ok(receipt)
+    }
+
+    fn turn_away(&self, batch: &mut Batch, refused: Refused) -> Turned {
+        let points = batch.len() as u64;
+        self.book.received.add(points);
+        self.book.denied.add(refused.denial.label(), points);
+        batch.clear();
+        Turned::Refused(refused)
     }
 
     /// Room for the batch in every lane that it may reach and that may refuse.
@@ -131,16 +231,22 @@ impl Router {
         &'t self,
         table: &'t Table,
         batch: &mut Batch,
-        readings: Option<Readings>,
+        (readings, toll): (Option<Readings>, Toll),
         terms: impl FnMut(usize) -> Terms<'t>,
+        mut denied: impl FnMut(&Point<'_>, Denial),
     ) -> Submitted {
         if batch.is_empty() && readings.as_ref().is_none_or(Readings::is_empty) {
             return Submitted::default();
         }
-        let mut crossing = self.cross_on(table, terms);
+        let mut crossing = self.cross_on(table, toll, terms);
+        let mut tell = |point: &Point<'_>, crossed: Result<(), Denial>| {
+            if let Err(denial) = crossed {
+                denied(point, denial);
+            }
+        };
         match readings {
-            Some(readings) => readings.cross(batch, &mut crossing),
-            None => batch.iter().for_each(|point| crossing.point(&point, None)),
+            Some(readings) => readings.cross(batch, &mut crossing, tell),
+            None => batch.iter().for_each(|point| tell(&point, crossing.point(&point, None))),
         }
         let submitted = crossing.submitted();
         drop(crossing);
@@ -153,22 +259,24 @@ impl Router {
         self.tables.load()
     }
 
-    /// A way through the table for points that come one by one; they are handed over and counted
-    /// when it ends.
+    /// A way through a table that was [entered](Self::enter), for points that come one by one; they
+    /// are handed over and counted when it ends.
     pub fn cross<'t>(&'t self, table: &'t Table) -> Crossing<'t> {
-        self.cross_on(table, |_| Terms::default())
+        self.cross_on(table, Toll::Each(self.clock.now()), |_| Terms::default())
     }
 
     fn cross_on<'t>(
         &'t self,
         table: &'t Table,
+        toll: Toll,
         mut terms: impl FnMut(usize) -> Terms<'t>,
     ) -> Crossing<'t> {
         let received = self.clock.now();
         let lanes = table.lanes.iter().enumerate();
         let front =
             |(place, lane)| Lane::front(lane, self.worker, received, &self.origin, terms(place));
-        Crossing::new(table, &self.origin, &self.book, lanes.map(front).collect())
+        let sender = (&self.origin, &self.gate, toll);
+        Crossing::new(table, sender, &self.book, lanes.map(front).collect())
     }
 
     /// Whether a backend that points from here could reach is full and wants them refused.
@@ -264,7 +372,7 @@ mod tests {
         }
 
         fn router(&self, listener: &str) -> Router {
-            let origin = Origin { listener: listener.into(), protocol: Protocol::Statsd };
+            let origin = Origin::new(listener, Protocol::Statsd);
             Router::new(self.tables.clone(), origin, self.books.listener(listener), self.clock)
         }
 
@@ -310,7 +418,7 @@ mod tests {
         ]));
         let mut router = yard.router("statsd");
         let mut batch = counters(&["x1", "x2", "y", "z1", "z2", "d"]);
-        assert_eq!(router.submit(&mut batch), Submitted { routed: 5, unmatched: 1 });
+        assert_eq!(router.submit(&mut batch), Submitted { routed: 5, unmatched: 1, denied: 0 });
         assert!(batch.is_empty());
         let book = yard.books.listener("statsd");
         let counts = [&book.received, &book.routed, &book.unmatched].map(Counter::get);
@@ -329,7 +437,11 @@ mod tests {
         router.submit(&mut counters(&["x"]));
         assert_eq!(yard.finish().await, [&["x:1|c"][..], &[]]);
         let submitted = router.submit(&mut counters(&["y"]));
-        assert_eq!(submitted, Submitted { routed: 0, unmatched: 1 }, "by the table of now");
+        assert_eq!(
+            submitted,
+            Submitted { routed: 0, unmatched: 1, denied: 0 },
+            "by the table of now"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -204,9 +204,9 @@ impl Rules {
         self.0.iter().map(verdict).collect()
     }
 
-    /// The lanes that points from there could reach.
+    /// The lanes that points from there could reach, whoever sends them unless that is known.
     pub fn reachable(&self, origin: &Origin) -> LaneSet {
-        let admitting = self.0.iter().filter(|rule| rule.test.admits(origin));
+        let admitting = self.0.iter().filter(|rule| rule.test.may_admit(origin));
         admitting.fold(LaneSet::default(), |set, rule| set.with(rule.to))
     }
 }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn origin() -> Origin {
-        Origin { listener: "statsd".into(), protocol: Protocol::Statsd }
+        Origin::new("statsd", Protocol::Statsd)
     }
 
     fn counter(name: &str, tags: &[(&str, Option<&str>)]) -> Batch {

@@ -15,6 +15,7 @@ pub struct Test {
     kinds: Option<Vec<Kind>>,
     protocols: Option<Vec<Protocol>>,
     listeners: Option<Vec<String>>,
+    principals: Option<Vec<String>>,
 }
 
 impl Test {
@@ -31,10 +32,8 @@ impl Test {
                 .collect(),
             kinds: words(&config.kind, &format!("{key}.kind"), &kinds(), mistakes),
             protocols: words(&config.protocol, &format!("{key}.protocol"), &protocols(), mistakes),
-            listeners: config
-                .listener
-                .as_ref()
-                .map(|listeners| listeners.iter().map(str::to_owned).collect()),
+            listeners: names(&config.listener),
+            principals: names(&config.principal),
         }
     }
 
@@ -56,8 +55,15 @@ impl Test {
 
     /// Whether points from there have any chance.
     pub fn admits(&self, origin: &Origin) -> bool {
+        self.may_admit(origin) && holds(&self.principals, |names| is_among(origin, names))
+    }
+
+    /// The same where it may not be known yet who sends them.
+    pub fn may_admit(&self, origin: &Origin) -> bool {
+        let may_be = |names: &Vec<String>| origin.principal.is_none() || is_among(origin, names);
         holds(&self.listeners, |names| names.iter().any(|name| **name == *origin.listener))
             && holds(&self.protocols, |protocols| protocols.contains(&origin.protocol))
+            && holds(&self.principals, may_be)
     }
 
     /// The first part that does not hold, for `explain`; `None` when it takes the point.
@@ -67,6 +73,13 @@ impl Test {
         }
         if !holds(&self.protocols, |protocols| protocols.contains(&origin.protocol)) {
             return Some(format!("protocol is {}", origin.protocol.name()));
+        }
+        if !holds(&self.principals, |names| is_among(origin, names)) {
+            let principal = origin.principal.as_deref();
+            return Some(principal.map_or_else(
+                || "there is no principal".to_owned(),
+                |principal| format!("principal is {principal}"),
+            ));
         }
         if !holds(&self.kinds, |kinds| kinds.contains(&point.measure.kind())) {
             return Some(format!("kind is {}", point.measure.kind()));
@@ -85,6 +98,14 @@ impl Test {
 
 fn holds<T>(part: &Option<T>, test: impl FnOnce(&T) -> bool) -> bool {
     part.as_ref().is_none_or(test)
+}
+
+fn names(config: &Option<OneOrMany>) -> Option<Vec<String>> {
+    config.as_ref().map(|names| names.iter().map(str::to_owned).collect())
+}
+
+fn is_among(origin: &Origin, names: &[String]) -> bool {
+    origin.principal.as_deref().is_some_and(|own| names.iter().any(|name| name == own))
 }
 
 fn any(patterns: &[Pattern], text: &str) -> bool {

@@ -35,7 +35,10 @@ pub(super) const METRICS: &[Metric] = &[
         view.listeners(|book| book.unmatched.get())
     }),
     counter("pointsman_denied_points_total", "Points that their sender may not write.", |view| {
-        view.listeners(|book| book.denied.get())
+        view.listeners(|book| book.denied.total())
+    }),
+    counter("pointsman_denials_total", "Denied points, by reason.", |view| {
+        view.listener_reasons("reason", |book| &book.denied, KNOWN_DENIALS.iter().copied())
     }),
     counter(
         "pointsman_acks_total",
@@ -208,6 +211,17 @@ const fn gauge(
 ) -> Metric {
     Metric { name, help, read: Read::Gauge(read) }
 }
+
+/// Why points are denied, shown with 0 so that an alert sees the first one.
+const KNOWN_DENIALS: &[&str] = &[
+    "name",
+    "no_principal",
+    "quota_new_series_per_hour",
+    "quota_points_per_second",
+    "quota_series",
+    "reserved_tag",
+    "scope",
+];
 
 /// The reasons that any lane may have, shown with 0 so that an alert sees the first one.
 const KNOWN_DROPS: &[&str] = &[

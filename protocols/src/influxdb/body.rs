@@ -106,9 +106,12 @@ pub fn refusal(status: u16, message: &str) -> Answer {
 /// The words of 2.x.
 fn code(status: u16) -> &'static str {
     match status {
+        401 => "unauthorized",
+        403 => "forbidden",
         404 => "not found",
         405 => "method not allowed",
         413 => "request too large",
+        429 => "too many requests",
         503 => "unavailable",
         _ => "invalid",
     }

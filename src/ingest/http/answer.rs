@@ -1,12 +1,13 @@
 //! Answers, and refusals that are counted as they are answered.
 
+use crate::access::{Denial, Refused};
 use crate::ingest::intake::{Context, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
-use crate::route::Fate;
+use crate::route::{Fate, Turned};
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
@@ -14,6 +15,7 @@ use protocols::{Answer, Refusals};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What every handler shares.
 pub(super) type Web = Arc<Context>;
@@ -28,6 +30,10 @@ pub(super) struct Refusal {
     unsettled: Option<Box<(Answer, Fate)>>,
     /// What is said instead of the message.
     body: Option<String>,
+    /// What the sender is asked to show.
+    challenges: Vec<&'static str>,
+    /// When it may come again.
+    again: Option<Duration>,
 }
 
 impl Refusal {
@@ -36,12 +42,36 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, reason, message: message.into(), unsettled: None, body: None }
+        let (unsettled, body, challenges, again) = (None, None, Vec::new(), None);
+        Self { status, reason, message: message.into(), unsettled, body, challenges, again }
+    }
+
+    /// The sender has to show who he is, in one of these ways.
+    pub(super) fn challenging(self, challenges: Vec<&'static str>) -> Self {
+        Self { challenges, ..self }
     }
 
     /// For the time being; nothing of the request was kept.
     pub(super) fn overloaded() -> Self {
         Self::new(503, "overloaded", "a backend's queue is full; nothing of the request was kept")
+    }
+
+    /// Nothing of the request was kept.
+    pub(super) fn turned(turned: Turned) -> Self {
+        match turned {
+            Turned::Full(_) => Self::overloaded(),
+            Turned::Refused(refused) => Self::refused(refused),
+        }
+    }
+
+    /// Its sender may not write all of it, or not now, or never as much.
+    fn refused(refused: Refused) -> Self {
+        let Refused { denial, message, again } = refused;
+        match (denial, again) {
+            (Denial::Quota(_), None) => Self::new(413, denial.label(), message),
+            (Denial::Quota(_), again) => Self { again, ..Self::new(429, denial.label(), message) },
+            _ => Self::new(403, "forbidden", message),
+        }
     }
 
     /// What is said of it in the listener's protocol, or in words of its own.
@@ -69,6 +99,15 @@ impl Refusal {
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
+        if let Some(again) = self.again {
+            // Whole seconds, and not too early.
+            let secs = again.as_secs() + u64::from(again.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(secs.max(1)));
+        }
+        for challenge in &self.challenges {
+            let challenge = HeaderValue::from_static(challenge);
+            response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
         if self.status == 408 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

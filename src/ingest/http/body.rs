@@ -12,10 +12,17 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::error::Error;
 use tokio::time::timeout;
 
-/// Reads the body, when the lanes have got through what came before.
-pub(super) async fn read(request: Request, web: &Web) -> Result<Whole, Refusal> {
+/// Reads the body, when the lanes have got through what came before; its sender's quota may allow
+/// less than the listener.
+pub(super) async fn read(
+    request: Request,
+    quota: Option<usize>,
+    web: &Web,
+) -> Result<Whole, Refusal> {
     let limits = web.config.limits;
-    let most = limits.body.bytes();
+    let (limit, quota) = (limits.body.bytes(), quota.unwrap_or(usize::MAX));
+    let most = limit.min(quota);
+    let too_large = |most| too_large(most, quota < limit);
     let encoded = request.extensions().get::<Encoded>().is_some();
     if !encoded && declared(&request) > most {
         return Err(too_large(most));
@@ -69,9 +76,10 @@ fn declared(request: &Request) -> usize {
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
-fn too_large(most: usize) -> Refusal {
+fn too_large(most: usize, by_quota: bool) -> Refusal {
     let text = format!("the body is larger than {most} bytes, decompressed; send it in parts");
-    Refusal::new(413, "body_too_large", text)
+    let reason = if by_quota { "quota_body" } else { "body_too_large" };
+    Refusal::new(413, reason, text)
 }
 
 /// Layers wrap the error of the limit in errors of their own.

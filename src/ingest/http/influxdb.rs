@@ -2,7 +2,7 @@
 //! what they ask before: `/ping`, `/health`, and to create their database.
 //!
 //! Where points go is the routing table's to say, so `db`, `rp`, `org` and `bucket` are taken
-//! and change nothing, and so are users, passwords and tokens. Good lines of a body are kept,
+//! and change nothing, and so are users, passwords and tokens where there are no principals. Good lines of a body are kept,
 //! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
 
 use super::answer::{Refusal, Taken, Web, Words, reply};
@@ -85,7 +85,7 @@ async fn create_database(State(web): State<Web>, request: Request) -> Response {
 async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
     let by_query = request.uri().query().unwrap_or("").to_owned();
     let by_form = match *request.method() {
-        Method::POST => body::read(request, web).await?,
+        Method::POST => body::read(request, None, web).await?,
         _ => Whole::default(),
     };
     let texts = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")];

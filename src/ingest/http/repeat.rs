@@ -5,9 +5,11 @@
 //! type and body, decompressed. The same again is answered as before, marked
 //! `Idempotency-Replayed: true` and noticed as `repeated_request`; another one under the same key
 //! is 422 (`key_conflict`), and one whose twin is at work for too long is 409 (`key_in_use`).
-//! A twin whose points are still on their way is at work, even if its sender was answered 504.
+//! A key belongs to its sender: where senders are known, another one's key of that spelling is
+//! another key. A twin whose points are still on their way is at work, even if its sender was answered 504.
 
 use super::answer::{Refusal, Web};
+use crate::access::Gate;
 use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
 use axum::extract::Request;
 use axum::http::HeaderMap;
@@ -34,9 +36,15 @@ pub(super) enum Turn {
 
 impl Keyed {
     /// What a request says of itself; `None` if it is not to be remembered.
-    pub(super) fn of(request: &Request, deadline: Instant) -> Result<Option<Self>, Refusal> {
+    pub(super) fn of(
+        request: &Request,
+        gate: &Gate,
+        deadline: Instant,
+    ) -> Result<Option<Self>, Refusal> {
         let refused = |text: &'static str| Refusal::new(400, "invalid_key", text);
         let Some(key) = key(request.headers()).map_err(refused)? else { return Ok(None) };
+        // Neither has a blank in it.
+        let key = gate.principal().map_or(key.clone(), |own| format!("{} {key}", own.name));
         Ok(Some(Self { key, head: head(request), deadline }))
     }
 

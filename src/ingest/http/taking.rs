@@ -1,13 +1,14 @@
 //! The way of every request that brings points, whatever it speaks.
 //!
 //! ```text
-//! a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
+//! who sends it? ─► a backend that may refuse is full? ─► body ─► came before? ─► parsed ─► handed to the lanes
 //!                                        ─► waited, if it is to ─► remembered, if it has a key ─► answered
 //! ```
 
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
 use super::body;
+use super::credentials::Sender;
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
 use crate::ingest::intake::Intake;
@@ -26,14 +27,18 @@ pub(super) async fn take(
     words: Words,
     parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
 ) -> Result<Taken, Refusal> {
+    let sender = Sender::of(&request, web)?;
+    let admitted = sender.admitted(web).await?;
     let ack = Ack::asked(request.uri(), web)?;
-    let keyed = Keyed::of(&request, ack.deadline())?;
+    let keyed = Keyed::of(&request, &admitted.gate, ack.deadline())?;
     let mut intake = web.intake();
+    intake.router.pass_by(admitted.gate.clone());
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
     }
-    let body = body::read(request, web).await?;
+    let body = body::read(request, admitted.gate.body_max(), web).await?;
+    admitted.check(&body)?;
     let mut claim = match keyed {
         None => None,
         Some(keyed) => match keyed.claim(&body, web).await? {
@@ -70,7 +75,7 @@ fn work(
 ) -> Result<(Answer, Option<Receipt>), Refusal> {
     let answer = parse(body, intake)?;
     let is_kept = intake.len() > 0 || answer.status < 300;
-    let receipt = intake.submit_request(level).map_err(|_| Refusal::overloaded())?;
+    let receipt = intake.submit_request(level).map_err(Refusal::turned)?;
     if let Some(claim) = claim.filter(|_| is_kept) {
         claim.kept(&answer);
     }

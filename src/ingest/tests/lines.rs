@@ -1,6 +1,7 @@
 //! Lines that are known again come to the same as lines that are not.
 
 use super::rig::{Brief, Keep, NOW, config, keys};
+use crate::access::{Access, Meters};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::Listener;
@@ -30,7 +31,7 @@ struct Yard {
 const LANES: [&str; 3] = ["windows", "relay", "rewritten"];
 
 impl Yard {
-    fn new() -> Self {
+    fn new(access: Access) -> Self {
         let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
         let (books, kept) = (Books::default(), <[Kept; 3]>::default());
         let made = LANES.iter().zip(&kept).map(|(name, kept)| lane(name, kept, &books, clock));
@@ -44,12 +45,12 @@ impl Yard {
         .unwrap();
         let rules = Rules::compile(&routes, &places.collect()).unwrap();
         let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-        let table = Table { rules, lanes, taken, ..Table::default() };
+        let table = Table { rules, lanes, taken, access, ..Table::default() };
         Self { books, tables: Arc::new(Arc::new(table).into()), running, kept, clock }
     }
 
     fn context(&self) -> Context {
-        let origin = Origin { listener: "under_test".into(), protocol: Protocol::Statsd };
+        let origin = Origin::new("under_test", Protocol::Statsd);
         let book = self.books.listener("under_test");
         let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
         let config = config("statsd", "udp://127.0.0.1:0", json!({}));
@@ -68,7 +69,7 @@ impl Yard {
         let book = self.books.listener("under_test");
         let mut counts: Vec<_> =
             [&book.received, &book.routed, &book.unmatched].map(Counter::get).into();
-        counts.push(book.rejected.total());
+        counts.extend([book.rejected.total(), book.denied.total()]);
         counts.extend(["route 1", "route 2", "route 3"].map(|name| self.books.route(name).get()));
         counts.extend(LANES.map(|name| self.books.backend(name).handed.get()));
         (texts.collect(), counts)
@@ -87,9 +88,27 @@ fn lane(name: &str, kept: &Kept, books: &Books, clock: Clock) -> (Lane, Running)
     lane::spawn(settings, state, encode, Box::new(Keep(Arc::clone(kept))), clock)
 }
 
+/// A principal that has the listener, and may write some of what the tests send.
+fn guarded() -> Access {
+    let principals = json!({ "p": {
+        "listeners": ["under_test"],
+        "scopes": ["stats:put-points:n*", "stats:put-points:r.a", "stats:put-points:u*"],
+        "tags": { "set": { "p": "1", "b": "3" }, "drop": ["a"], "reserved": ["t"] },
+    } });
+    Access::new(
+        &serde_json::from_value(principals).unwrap(),
+        std::iter::empty(),
+        &Meters::default(),
+    )
+}
+
 /// Sends datagrams; each batch of them is followed by the end of a window.
-async fn outcome(batches: &[Vec<String>], forgetful: bool) -> (Vec<String>, Vec<u64>) {
-    let yard = Yard::new();
+async fn outcome(
+    access: Access,
+    batches: &[Vec<String>],
+    forgetful: bool,
+) -> (Vec<String>, Vec<u64>) {
+    let yard = Yard::new(access);
     let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
     for batch in batches {
         let table = intake.table();
@@ -141,8 +160,11 @@ proptest! {
         let batches: Vec<Vec<String>> = batches.iter().map(|batch| {
             batch.iter().map(|lines| lines.concat()).collect()
         }).collect();
-        let known = runtime().unwrap().block_on(outcome(&batches, false));
-        let unknown = runtime().unwrap().block_on(outcome(&batches, true));
-        prop_assert_eq!(known, unknown);
+        for access in [Access::default, guarded] {
+            let run = |forgetful| outcome(access(), &batches, forgetful);
+            let known = runtime().unwrap().block_on(run(false));
+            let unknown = runtime().unwrap().block_on(run(true));
+            prop_assert_eq!(known, unknown);
+        }
     }
 }

@@ -63,7 +63,7 @@ impl Yard {
     }
 
     fn context(&self) -> Context {
-        let origin = Origin { listener: "under_test".into(), protocol: Protocol::Opentsdb };
+        let origin = Origin::new("under_test", Protocol::Opentsdb);
         let book = self.books.listener("under_test");
         let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
         let config = config("opentsdb", "tcp://127.0.0.1:0", json!({}));

@@ -56,7 +56,7 @@ impl Rig {
         let book = Arc::<ListenerBook>::default();
         let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
         let backend = Backend::new(clock);
-        let origin = Origin { listener: "under_test".into(), protocol: config.protocol };
+        let origin = Origin::new("under_test", config.protocol);
         let router = Router::new(backend.tables.clone(), origin, Arc::clone(&book), clock);
         let keys = keys(clock);
         let (to, counting) = (router.clone(), Arc::clone(&book));

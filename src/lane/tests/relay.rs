@@ -22,7 +22,7 @@ fn via(route: &str) -> Arc<Via> {
 /// Hands the text over as one receiving task does: what begins with `!` as a point of that name,
 /// all other lines as they are.
 fn hand_out(bench: &Bench, terms: Terms<'_>, text: &str) {
-    let origin = Origin { listener: "edge".into(), protocol: Protocol::Statsd };
+    let origin = Origin::new("edge", Protocol::Statsd);
     let mut front = bench.lane.front(0, bench.clock.now(), &origin, terms);
     for line in text.split('\n').filter(|line| !line.is_empty()) {
         match line.strip_prefix('!') {
@@ -61,7 +61,7 @@ async fn lines_and_points_keep_their_order() {
 #[tokio::test(start_paused = true)]
 async fn a_lane_relays_only_what_it_would_have_written() {
     let bench = relay("", |_| {});
-    let origin = Origin { listener: "edge".into(), protocol: Protocol::Statsd };
+    let origin = Origin::new("edge", Protocol::Statsd);
     let mut front = bench.lane.front(0, bench.clock.now(), &origin, Terms::default());
     assert!(front.relay(b"exactly.20.bytes:1|c", &via("all")));
     assert!(!front.relay(b"more.than.that.is:1|c", &via("all")));
