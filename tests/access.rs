@@ -335,6 +335,16 @@ prefix = "wide."
     case.books("statsd", 16, json!({})).await;
     let count = |name: &str| case.raw().iter().filter(|row| row.starts_with(name)).count();
     assert_eq!((count("near.u "), count("wide.u ")), (8, 8));
+    // So many at once that names are not asked for where they are only for the log.
+    for _ in 0..40 {
+        for address in from {
+            let socket = UdpSocket::bind(address).await.unwrap();
+            socket.send_to(b"m:1|c", case.gateway.addr("statsd", "udp")).await.unwrap();
+        }
+    }
+    case.books("statsd", 176, json!({})).await;
+    eventually("all are printed", async || count("near.m ") + count("wide.m ") == 160).await;
+    assert_eq!((count("near.m "), count("wide.m ")), (80, 80));
     for address in from {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(address.parse().unwrap()).unwrap();

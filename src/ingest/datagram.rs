@@ -98,7 +98,9 @@ impl Datagrams {
     /// Receives what is there, at most one round of buffers; `WouldBlock` when there is none.
     fn receive(&self, buffers: &mut Buffers, arrival: &mut Arrival<'_>) -> io::Result<Filled> {
         match self {
-            Self::Udp { socket, .. } if buffers.ask_names() => {
+            Self::Udp { socket, .. }
+                if arrival.lines.strangers.is_some() || buffers.ask_names() =>
+            {
                 round(socket.socket.as_raw_fd(), buffers, arrival, sender)
             }
             Self::Udp { socket, .. } => {

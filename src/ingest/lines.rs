@@ -8,7 +8,8 @@
 //! short that the processor asks memory for several of them at once.
 //!
 //! What is known of a head holds for one sender. All that comes by a socket has one, unless senders
-//! are told apart by their addresses: then nothing is remembered, and each datagram crosses alone.
+//! are told apart by their addresses: then nothing is remembered, and the datagrams of each principal
+//! cross together.
 
 use super::intake::{Context, Who, proof};
 use crate::net::Peer;
@@ -16,6 +17,7 @@ use crate::route::{Crossing, Memo, Router, Table};
 use protocols::Batch;
 use protocols::statsd::{self, Shape, Split};
 use protocols::timestamp::TimeRange;
+use std::collections::BTreeMap;
 
 /// Takes lines in until it is dropped; then what they led to is handed over and counted.
 pub(super) struct Lines<'t> {
@@ -66,13 +68,10 @@ impl Lines<'_> {
         datagrams: impl IntoIterator<Item = &'d [u8]>,
         peer: impl Fn(usize) -> Option<Peer>,
     ) {
-        let mut block = Vec::with_capacity(BLOCK);
         if self.strangers.is_some() {
-            for (from, datagram) in datagrams.into_iter().enumerate() {
-                self.take_from_stranger(datagram, || peer(from));
-            }
-            return;
+            return self.take_from_strangers(datagrams, peer);
         }
+        let mut block = Vec::with_capacity(BLOCK);
         for (from, datagram) in datagrams.into_iter().enumerate() {
             for line in statsd::splits(datagram) {
                 match line {
@@ -85,11 +84,8 @@ impl Lines<'_> {
                     }
                     other => {
                         self.settle(&mut block, &peer);
-                        self.parse(
-                            other.map_or_else(|line| line, |split| split.line),
-                            None,
-                            || peer(from),
-                        );
+                        let line = other.map_or_else(|line| line, |split| split.line);
+                        self.parse(line, None, || peer(from));
                     }
                 }
             }
@@ -114,7 +110,9 @@ impl Lines<'_> {
         }
         for seen in &mut *block {
             let Self { memo, crossing, .. } = self;
-            seen.at = seen.at.filter(|at| crossing.is_current(memo.steps(*at)));
+            // To be asked for is to be seen in this window, which a line that is refused is not.
+            let is_sound = seen.line.has_number();
+            seen.at = seen.at.filter(|at| is_sound && crossing.is_current(memo.steps(*at)));
         }
         for seen in &*block {
             if !seen.at.is_some_and(|at| self.repeat(at, &seen.line)) {
@@ -139,19 +137,35 @@ impl Lines<'_> {
         self.batch.clear();
     }
 
-    fn take_from_stranger(&mut self, datagram: &[u8], peer: impl Fn() -> Option<Peer>) {
-        let Self { context, times, batch, strangers, refused, .. } = self;
+    /// Datagrams of one principal go together, since a lane has room for few batches, however small.
+    fn take_from_strangers<'d>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = &'d [u8]>,
+        peer: impl Fn(usize) -> Option<Peer>,
+    ) {
+        let Self { context, times, batch, strangers, .. } = self;
         let Some(Strangers { router, table, points }) = strangers else { return };
-        router.present(peer().as_ref().map(proof).unwrap_or_default());
-        router.enter(table);
-        let mut crossing = router.cross(table);
-        for split in statsd::splits(datagram) {
-            let line = split.map_or_else(|line| line, |split| split.line);
-            let unknown = cross(line, context, times, batch, &mut crossing, &peer);
-            *refused += u64::from(unknown.is_none());
-            batch.clear();
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for (from, datagram) in datagrams.into_iter().enumerate() {
+            let proof = peer(from).as_ref().map(proof).unwrap_or_default();
+            router.present(proof.clone());
+            router.enter(table);
+            groups.entry(router.principal()).or_default().push((from, datagram, proof));
         }
-        *points += crossing.submitted().points();
+        for group in groups.into_values() {
+            let Some((_, _, proof)) = group.first() else { continue };
+            router.present(proof.clone());
+            router.enter(table);
+            let mut crossing = router.cross(table);
+            for (from, datagram, _) in &group {
+                for line in statsd::splits(datagram) {
+                    let line = line.map_or_else(|line| line, |split| split.line);
+                    cross(line, context, times, batch, &mut crossing, || peer(*from));
+                    batch.clear();
+                }
+            }
+            *points += crossing.submitted().points();
+        }
     }
 
     fn learn(&mut self, split: &Split<'_>) {

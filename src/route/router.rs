@@ -123,6 +123,11 @@ impl Router {
         self.since = Since::Table(table.edition);
     }
 
+    /// Who the sender is, by the table that was entered last.
+    pub fn principal(&self) -> Option<Arc<str>> {
+        self.origin.principal.clone()
+    }
+
     fn enter_by(&mut self, gate: Gate) {
         self.origin.principal = gate.principal().map(|principal| Arc::clone(&principal.name));
         self.gate = gate;

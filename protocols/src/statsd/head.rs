@@ -28,6 +28,14 @@ pub struct Split<'a> {
     whole: Option<u64>,
 }
 
+impl Split<'_> {
+    /// Whether the value is a number.
+    #[inline]
+    pub fn has_number(&self) -> bool {
+        self.whole.is_some() || parse_finite_bytes(self.value).is_some()
+    }
+}
+
 /// A line without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Head<'a> {
