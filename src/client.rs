@@ -6,8 +6,10 @@
 //! twice. What an answer means is decided in [`verdict`] alone. The token is read from a file, goes
 //! into one header, and is shown by nothing.
 
+mod place;
 mod verdict;
 
+pub use place::{Place, cause, http};
 pub use verdict::{Taken, Verdict};
 
 use crate::units::Secret;
@@ -28,22 +30,21 @@ pub struct Client {
 }
 
 impl Client {
-    /// For the gateway at `to`; `delivered` asks it to answer once every backend has the points.
+    /// For the gateway at a place; `delivered` asks it to answer once every backend has the points.
     ///
     /// # Errors
     ///
-    /// What is wrong with the address or the token.
-    pub fn new(to: &str, token: Option<&Secret>, delivered: bool) -> Result<Self, String> {
-        // Another part of the process may have chosen one before, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .default_headers(headers(token)?)
+    /// What is wrong with the address, the token or the roots.
+    pub fn new(place: &Place, delivered: bool) -> Result<Self, String> {
+        let (token, points) = (place.token()?, points(place.to(), delivered)?);
+        let http = http(points.as_str(), place.ca.as_deref())?
+            .default_headers(headers(token.as_ref())?)
             .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_WAIT)
             .build()
             .map_err(|error| format!("HTTP client: {error}"))?;
-        Ok(Self { http, points: points(to, delivered)? })
+        Ok(Self { http, points })
     }
 
     /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
@@ -77,7 +78,7 @@ impl Client {
         let request = request.header("idempotency-key", key).body(lines).timeout(ANSWER_WAIT);
         match request.send().await {
             Ok(response) => told(response).await.verdict(),
-            Err(error) => Verdict::Again { why: root(&error), after: None },
+            Err(error) => Verdict::Again { why: cause(&error), after: None },
         }
     }
 }
@@ -87,7 +88,7 @@ impl Client {
 /// # Errors
 ///
 /// Why it cannot be read, without a word of what is in the file.
-pub fn token(file: &Path) -> Result<Secret, String> {
+fn token(file: &Path) -> Result<Secret, String> {
     let wrong = |what: &str| format!("the token file {}: {what}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
     match text.trim() {
@@ -145,18 +146,6 @@ fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(20)).min(LONGEST_PAUSE);
     after.unwrap_or_default() + doubled.mul_f64(random.clamp(0.1, 1.0))
 }
-
-/// The innermost cause, which is the one that says something: "Connection refused".
-fn root(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
-/// The listener `http` of a bare start, on this host.
-pub const USUAL: &str = "http://127.0.0.1:8080";
 
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 

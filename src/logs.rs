@@ -17,7 +17,7 @@ mod pipe;
 mod queue;
 mod sender;
 
-use crate::client;
+use crate::client::Place;
 use crate::units::Span;
 use clap::Args;
 use pipe::Pipe;
@@ -26,7 +26,6 @@ use queue::Queue;
 use sender::{Sender, Sent};
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What to look for, and where to send it.
@@ -35,12 +34,9 @@ pub struct Arguments {
     /// What a line begins with that holds a point
     #[arg(long, default_value = "[taskcluster-task:stat]", value_name = "MARK")]
     pub prefix: String,
-    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
-    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    /// Where to.
+    #[command(flatten)]
+    pub place: Place,
     /// Stands before the name of every series
     #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
     pub series_prefix: String,
@@ -52,7 +48,8 @@ pub struct Arguments {
 /// Runs the command to the end of the log; answers the exit status.
 pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 {
     let queue = Arc::new(Queue::default());
-    let sender = start(arguments, environment, &queue);
+    let place = arguments.place.clone().within(environment);
+    let sender = Sender::start(place, arguments.series_prefix.clone(), Arc::clone(&queue));
     let mut taking = Taking { queue: &queue, counts: Counts::default() };
     let passed = if arguments.prefix.is_empty() {
         Pipe::standard().and_then(|mut pipe| pipe.pass(|_| ()))
@@ -67,19 +64,6 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
     let summary = taking.counts.summary(&sent);
     let _ = write!(io::stderr().lock(), "{summary}");
     u8::from(passed.is_err())
-}
-
-fn start(
-    arguments: &Arguments,
-    environment: &BTreeMap<String, String>,
-    queue: &Arc<Queue>,
-) -> Sender {
-    let set = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
-    let to = arguments.to.clone().or_else(|| set("POINTSMAN_URL"));
-    let to = to.unwrap_or_else(|| client::USUAL.to_owned());
-    let token = arguments.token_file.clone();
-    let token = token.or_else(|| set("POINTSMAN_TOKEN_FILE").map(PathBuf::from));
-    Sender::start(to, token, arguments.series_prefix.clone(), Arc::clone(queue))
 }
 
 /// Takes what is found to the queue.

@@ -7,8 +7,8 @@
 //! Lines are written by the same encoders that backends use. The exit status is that of the
 //! command, if there was one: to be timed changes nothing for it.
 
+use crate::client;
 use crate::clock::Clock;
-use crate::tls::{self, Client};
 use clap::ValueEnum;
 use protocols::statsd::TagDialect;
 use protocols::{Batch, Encode, Measure, Number, UnixNanos, opentsdb, statsd};
@@ -193,16 +193,12 @@ fn post(to: &str, ca: Option<&Path>, body: Vec<u8>) -> io::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder().timeout(PATIENCE);
-        if url.starts_with("https:") {
-            let tls = Client::trusting(ca).map_err(|problem| io::Error::other(problem.message))?;
-            builder = builder.tls_backend_preconfigured(tls.config(&["http/1.1"]));
-        }
+        let builder = client::http(&url, ca).map_err(io::Error::other)?.timeout(PATIENCE);
         let client = builder.build().map_err(io::Error::other)?;
         let request = client.post(format!("{}/v1/points", url.trim_end_matches('/')));
         let request = request.header("content-type", "application/json").body(body);
-        let response = request.send().await.map_err(|error| root(&error))?;
+        let response =
+            request.send().await.map_err(|error| io::Error::other(client::cause(&error)))?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -210,18 +206,6 @@ fn post(to: &str, ca: Option<&Path>, body: Vec<u8>) -> io::Result<()> {
         let text = response.text().await.unwrap_or_default();
         Err(io::Error::other(format!("{status} {text}")))
     })
-}
-
-/// The innermost cause, which is the one that says something: "Connection refused".
-fn root(error: &(dyn std::error::Error + 'static)) -> io::Error {
-    if let Some(words) = tls::client::explain(error) {
-        return io::Error::other(words);
-    }
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    io::Error::other(cause.to_string())
 }
 
 const LINE_MAX: usize = 1432;

@@ -18,7 +18,7 @@ mod shipment;
 mod source;
 mod totals;
 
-use crate::client::{self, Client};
+use crate::client::{Client, Place};
 use crate::units::Span;
 use batches::{Batch, Batches, Form};
 use clap::{Args, ValueEnum};
@@ -40,9 +40,9 @@ pub struct Arguments {
     /// is standard input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
-    #[arg(long, value_name = "URL")]
-    pub to: Option<String>,
+    /// Where to.
+    #[command(flatten)]
+    pub place: Place,
     /// What the files are, if their names do not say so
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
@@ -52,9 +52,6 @@ pub struct Arguments {
     /// The series of tables without a column `name`; by default as the file is called
     #[arg(long, value_name = "NAME")]
     pub series: Option<String>,
-    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     /// Wait until every backend has the points
     #[arg(long)]
     pub wait: bool,
@@ -147,17 +144,12 @@ impl<'a> Submission<'a> {
         arguments: &'a Arguments,
         environment: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
-        let set = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
-        let to = arguments.to.clone().or_else(|| set("POINTSMAN_URL"));
-        let to = to.unwrap_or_else(|| client::USUAL.to_owned());
-        let file = arguments.token_file.clone();
-        let file = file.or_else(|| set("POINTSMAN_TOKEN_FILE").map(PathBuf::from));
-        let token = file.as_deref().map(client::token).transpose()?;
-        let client = Client::new(&to, token.as_ref(), arguments.wait)?;
+        let place = arguments.place.clone().within(environment);
+        let client = Client::new(&place, arguments.wait)?;
         for file in &arguments.files {
             format_of(file, arguments.format)?;
         }
-        Ok(Self { arguments, to, client })
+        Ok(Self { arguments, to: place.to().to_owned(), client })
     }
 
     /// One file after the other, until nothing more is taken.

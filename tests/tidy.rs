@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("ingest", "access books clock database log_limit net origin pattern route tls units"),
     // What is shown.
     ("telemetry", "books clock"),
-    ("dead_letters", "clock lane route tls when"),
+    ("dead_letters", "client clock lane route tls when"),
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),
     // What is configured.
@@ -49,8 +49,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
         "access admin backend books clock config dead_letters explain ingest lane log_limit net notify origin plan route telemetry tls units",
     ),
     ("run", "app clock config log net notify plan"),
-    ("send", "clock tls"),
-    ("client", "units"),
+    ("send", "client clock"),
+    ("client", "tls units"),
     ("submit", "client units"),
     ("logs", "client units"),
     ("cli", "clock config dead_letters explain log logs plan query run send submit"),

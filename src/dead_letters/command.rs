@@ -9,7 +9,7 @@ pub use super::arguments::Arguments;
 
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
-use crate::tls::{self, Client};
+use crate::{client, tls};
 use clap::ValueEnum;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -240,14 +240,8 @@ async fn exchange(
     ca: Option<&Path>,
     body: Option<String>,
 ) -> Result<(u16, String), String> {
-    // The first caller wins and the others are told so, which is all that is wanted.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     // The admin listener is near; no proxy leads to it.
-    let mut builder = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT);
-    if url.starts_with("https:") {
-        let tls = Client::trusting(ca).map_err(|problem| problem.message)?;
-        builder = builder.tls_backend_preconfigured(tls.config(&["http/1.1"]));
-    }
+    let builder = client::http(url, ca)?.no_proxy().connect_timeout(CONNECT);
     let words = |error: reqwest::Error| tls::client::explain(&error).unwrap_or_default();
     let client = builder.build().map_err(words)?;
     let request = match body {

@@ -1,10 +1,9 @@
 //! The thread that sends what is queued, and the only one that waits for the gateway.
 
 use super::queue::{Lines, Queue};
-use crate::client::{self, Client, Taken, Verdict};
+use crate::client::{Client, Place, Taken, Verdict};
 use bytes::Bytes;
 use protocols::json::write_prefixed;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -51,16 +50,11 @@ pub(super) struct Sent {
 impl Sender {
     /// Starts it. What is wrong with the address or the token is told at the end: it is no reason
     /// to hold up a log.
-    pub(super) fn start(
-        to: String,
-        token: Option<PathBuf>,
-        prefix: String,
-        queue: Arc<Queue>,
-    ) -> Self {
+    pub(super) fn start(place: Place, prefix: String, queue: Arc<Queue>) -> Self {
         let over = Arc::<Over>::default();
         let telling = Telling(Arc::clone(&over));
         let sent = Arc::<Mutex<Sent>>::default();
-        let work = Work { to, token, prefix, queue: Arc::clone(&queue), sent: Arc::clone(&sent) };
+        let work = Work { place, prefix, queue: Arc::clone(&queue), sent: Arc::clone(&sent) };
         let thread = std::thread::Builder::new().name("sender".to_owned());
         let started = thread.spawn(move || {
             work.run();
@@ -83,8 +77,7 @@ impl Sender {
 }
 
 struct Work {
-    to: String,
-    token: Option<PathBuf>,
+    place: Place,
     prefix: String,
     queue: Arc<Queue>,
     sent: Arc<Mutex<Sent>>,
@@ -92,8 +85,7 @@ struct Work {
 
 impl Work {
     fn run(&self) {
-        let token = self.token.as_deref().map(client::token).transpose();
-        let client = token.and_then(|token| Client::new(&self.to, token.as_ref(), false));
+        let client = Client::new(&self.place, false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match (client, runtime) {
             (Ok(client), Ok(runtime)) => runtime.block_on(self.send(&client)),
@@ -122,7 +114,7 @@ impl Work {
 
     /// Notes what keeps the lines waiting; forgotten when it is over.
     fn away(&self, why: &str) {
-        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.to)));
+        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.place.to())));
     }
 
     fn body(&self, lines: &Lines) -> Bytes {

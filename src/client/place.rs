@@ -1,0 +1,82 @@
+//! Which gateway a command sends to, and what it needs for that: options that commands share.
+
+use super::token;
+use crate::tls;
+use crate::units::Secret;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// The gateway to send to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Place {
+    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Roots that are trusted instead of the system's, for https://
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
+
+impl Place {
+    /// With what the environment says where no option does.
+    #[must_use]
+    pub fn within(self, environment: &BTreeMap<String, String>) -> Self {
+        let set = |name: &str| environment.get(name).filter(|value| !value.is_empty()).cloned();
+        Self {
+            to: self.to.or_else(|| set("POINTSMAN_URL")),
+            token_file: self.token_file.or_else(|| set("POINTSMAN_TOKEN_FILE").map(Into::into)),
+            ca: self.ca,
+        }
+    }
+
+    /// Its address.
+    pub fn to(&self) -> &str {
+        self.to.as_deref().unwrap_or(USUAL)
+    }
+
+    /// What it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Why the file cannot be read.
+    pub fn token(&self) -> Result<Option<Secret>, String> {
+        self.token_file.as_deref().map(token).transpose()
+    }
+}
+
+/// A client of HTTP that speaks TLS where the address says so.
+///
+/// # Errors
+///
+/// What is wrong with the file of roots.
+pub fn http(url: &str, ca: Option<&Path>) -> Result<reqwest::ClientBuilder, String> {
+    // The first caller wins and the others are told so, which is all that is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder();
+    if !url.starts_with("https:") {
+        return Ok(builder);
+    }
+    let tls = tls::Client::trusting(ca).map_err(|problem| problem.message)?;
+    Ok(builder.tls_backend_preconfigured(tls.config(&["http/1.1"])))
+}
+
+/// What is to be said of an error: what is wrong with TLS, or the innermost cause, which is the one
+/// that says something: "Connection refused".
+pub fn cause(error: &(dyn Error + 'static)) -> String {
+    if let Some(words) = tls::client::explain(error) {
+        return words;
+    }
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// The listener `http` of a bare start, on this host.
+const USUAL: &str = "http://127.0.0.1:8080";
