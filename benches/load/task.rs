@@ -41,7 +41,7 @@ pub const TASKS: [Task; 6] = [
 ];
 
 impl Task {
-    /// Who takes part, with the lines a second that each is offered; those of TCP are flat out.
+    /// Who takes part, with the lines a second that each is offered; HTTP is flat out.
     /// The rates of peers are such as they bear without loss on a machine that is not quite idle.
     pub fn entrants(self) -> Vec<(Who, f64)> {
         use Peer::{Collectd, Repeater, Statsd, Statsdproxy, Vmagent};
@@ -55,7 +55,9 @@ impl Task {
             Self::Aggregate { .. } => {
                 with_floor(1.5e6, &[gateway(1.5e6), peer(Collectd, 500e3), peer(Statsd, 100e3)])
             }
-            Self::Put | Self::ApiPut => {
+            // Flat out the gateway takes more than the generator takes back at the other end.
+            Self::Put => with_floor(f64::INFINITY, &[gateway(1.0e6), peer(Vmagent, 1.0e6)]),
+            Self::ApiPut => {
                 with_floor(f64::INFINITY, &[gateway(f64::INFINITY), peer(Vmagent, f64::INFINITY)])
             }
             Self::Relay { pack: 1 } => {
@@ -77,6 +79,7 @@ impl Task {
         match self {
             Self::Aggregate { pack } | Self::Relay { pack } => Load::Datagrams { pack, rate },
             Self::ApiPut if who != Who::Bare => Load::ApiPut,
+            Self::Put if rate.is_finite() => Load::PutAt { rate },
             Self::Put | Self::ApiPut => Load::Put,
         }
     }

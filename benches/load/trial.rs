@@ -40,6 +40,11 @@ pub enum Load {
     Datagrams { pack: u64, rate: f64 },
     /// OpenTSDB's `put` over TCP, flat out.
     Put,
+    /// The same, so many a second.
+    PutAt {
+        /// Of all connections.
+        rate: f64,
+    },
     /// `/v1/points`, flat out.
     Points,
     /// `/api/put`, flat out.
@@ -158,6 +163,10 @@ impl Bench {
                 let form = Form::Put;
                 tcp::send(to, tcp::Offer { form, names, connections: 4, rate: None, seconds })
             }
+            Load::PutAt { rate } => {
+                let (form, rate) = (Form::Put, Some(rate));
+                tcp::send(to, tcp::Offer { form, names, connections: 4, rate, seconds })
+            }
             Load::Points => http::send(to, "/v1/points", points),
             Load::ApiPut => http::send(to, "/api/put", points),
         }
@@ -169,7 +178,7 @@ impl Load {
     pub const fn listener(self) -> &'static str {
         match self {
             Self::Datagrams { .. } => "statsd",
-            Self::Put => "tsdb",
+            Self::Put | Self::PutAt { .. } => "tsdb",
             Self::Points | Self::ApiPut => "api",
         }
     }
@@ -189,7 +198,7 @@ impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Datagrams { pack, .. } => f.pad(&format!("statsd, pack {pack}")),
-            Self::Put => f.pad("put, TCP"),
+            Self::Put | Self::PutAt { .. } => f.pad("put, TCP"),
             Self::Points => f.pad("/v1/points"),
             Self::ApiPut => f.pad("/api/put"),
         }

@@ -52,18 +52,17 @@ pub struct Filling {
     pub length: usize,
 }
 
-/// A value, with its text if no shorter one says the same.
+/// A value: its text if no shorter one says the same, so that as a double and as an integer it is
+/// written just so; or any other number but those that only an unsigned integer holds.
+///
+/// In whole words, whichever it is: it is handed on some times, and what is written in narrow pieces
+/// and read in wide ones makes the processor wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Figure {
-    /// The first so many of these bytes. As a double and as an integer it is written just so.
-    Text {
-        /// How many.
-        length: u8,
-        /// The text, and whatever was behind it.
-        bytes: [u8; TEXT],
-    },
-    /// Any other number but those that only an unsigned integer holds.
-    Number(Number),
+pub struct Figure {
+    /// Of the text; 0 for a number.
+    length: u64,
+    /// The text and whatever was behind it, or a double and its bits, or an integer.
+    words: [u64; 2],
 }
 
 /// Who has seen forms before.
@@ -119,13 +118,40 @@ impl Form<'_> {
 }
 
 impl Figure {
+    /// The text, as far as it is the first so many of these bytes.
+    #[inline]
+    pub fn text(&self) -> Option<(usize, [u8; 16])> {
+        let [low, high] = self.words.map(u128::from);
+        let length = usize::try_from(self.length).ok().filter(|length| *length > 0);
+        length.map(|length| (length, (low | high << 64).to_le_bytes()))
+    }
+
+    /// The number, where there is no text.
+    pub const fn number(&self) -> Number {
+        match self.words {
+            [IS_DOUBLE, bits] => Number::F64(f64::from_bits(bits)),
+            [_, integer] => Number::I64(integer.cast_signed()),
+        }
+    }
+
+    fn of_number(number: Number) -> Option<Self> {
+        let words = match number {
+            Number::F64(double) => [IS_DOUBLE, double.to_bits()],
+            Number::I64(integer) => [0, integer.cast_unsigned()],
+            Number::U64(_) => return None,
+        };
+        Some(Self { length: 0, words })
+    }
+
     /// Reads what is surely a number in that grammar, quoted or not; answers what follows it.
     #[inline]
     fn read(text: &[u8], speech: Speech) -> Option<(Self, &[u8])> {
         let (length, shortest) = shortest(text);
-        if shortest && let Some(bytes) = text.first_chunk::<TEXT>() {
+        if shortest && let Some(bytes) = text.first_chunk::<16>() {
             let rest = text.get(length..)?;
-            return Some((Self::Text { length: u8::try_from(length).ok()?, bytes: *bytes }, rest));
+            let (length, text) = (length as u64, u128::from_le_bytes(*bytes));
+            #[allow(clippy::cast_possible_truncation)] // The one half, and the other.
+            return Some((Self { length, words: [text as u64, (text >> 64) as u64] }, rest));
         }
         Self::read_odd(text, speech)
     }
@@ -138,10 +164,8 @@ impl Figure {
         if speech != Speech::Put && number_end(word) != Some(length) {
             return None;
         }
-        match parse_number(str::from_utf8(word).ok()?)? {
-            Number::U64(_) => None,
-            number => Some((Self::Number(number), rest)),
-        }
+        let figure = Self::of_number(parse_number(str::from_utf8(word).ok()?)?)?;
+        Some((figure, rest))
     }
 }
 
@@ -245,6 +269,9 @@ fn word(item: &mut Plain<'_>, whole: &str) -> Option<Range<usize>> {
 fn once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.replace(value).is_none().then_some(())
 }
+
+/// The first word of a number that is a double.
+const IS_DOUBLE: u64 = 1;
 
 /// Fifteen digits, or fewer and a sign or a point. Such a decimal number is the only one so short
 /// that gives its double.

@@ -47,7 +47,7 @@ pub use encode::Encoder;
 pub use lines::lines;
 pub use precision::Precision;
 pub use read::{ReadOptions, parse_line};
-pub use stencil::Stencil;
+pub use stencil::{End, Stencil};
 
 /// How an encoder writes what the protocol leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -147,7 +147,7 @@ impl<'a> Front<'a> {
         self.handed += 1;
         let (load, manifest) = self.raw();
         let start = load.lines.len();
-        stencil.line(head, figure, time, &mut load.lines);
+        stencil.line(head, figure, load.end.of(time), &mut load.lines);
         let bytes = load.lines.len() - start;
         load.records.push(Record { hash, time, bytes });
         manifest.note_record(bytes, via);

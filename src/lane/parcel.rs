@@ -3,6 +3,7 @@
 use super::State;
 use super::riders::Riders;
 use crate::waybill::Manifest;
+use protocols::influxdb::End;
 use protocols::{Batch, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,6 +17,8 @@ pub(super) struct Load {
     pub(super) lines: Vec<u8>,
     /// Of those of the lines that are records.
     pub(super) records: Vec<Record>,
+    /// Of the last record.
+    pub(super) end: End,
 }
 
 /// A reading that needs no encoder any more, only a time that its series has for itself.

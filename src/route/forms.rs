@@ -108,27 +108,20 @@ impl Forms {
         }
     }
 
-    /// Looks a text up.
-    #[inline]
-    pub(super) fn meet(&mut self, text: &[u8], speech: Speech) -> Met {
-        if let Some((at, filling)) = self.expected(text, speech) {
-            self.hits += 1;
-            self.last = at;
-            return Met::Known(at, filling);
-        }
-        self.search(text, speech)
-    }
-
     /// A reading of the form that came next the last time.
     #[inline]
-    fn expected(&self, text: &[u8], speech: Speech) -> Option<(u32, Filling)> {
+    pub(super) fn expected(&mut self, text: &[u8], speech: Speech) -> Option<(u32, Filling)> {
         let at = self.slots.get(self.last as usize)?.next;
         let slot = self.slots.get(at as usize).filter(|slot| slot.lore == Lore::Known)?;
         let form = self.form(slot).filter(|form| form.speech == speech)?;
-        form.filling(text).map(|filling| (at, filling))
+        let filling = form.filling(text)?;
+        self.hits += 1;
+        self.last = at;
+        Some((at, filling))
     }
 
-    fn search(&mut self, text: &[u8], speech: Speech) -> Met {
+    /// What is known of a text that is not what was [expected](Self::expected).
+    pub(super) fn search(&mut self, text: &[u8], speech: Speech) -> Met {
         if self.rest > 0 {
             self.rest -= 1;
             return Met::Odd;

@@ -8,7 +8,7 @@ use super::crossing::Crossing;
 use super::forms::{Lent, Met, Shelf};
 use super::router::Table;
 use crate::access::Denial;
-use protocols::form::{Figure, Recall, Speech};
+use protocols::form::{Figure, Filling, Recall, Speech};
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point, UnixNanos};
 use std::sync::Arc;
@@ -112,21 +112,30 @@ impl Recall for Readings {
     fn recall(&mut self, text: &[u8], at: usize, speech: Speech) -> Option<usize> {
         // What was to come at this place has been refused.
         while self.new.pop_if(|(place, _)| *place >= at).is_some() {}
-        match self.lent.forms()?.meet(text, speech) {
-            Met::Known(form, filling) => {
-                // Who keeps times out tells it of each.
-                self.times.check(Some(filling.time)).ok()?;
-                let before = u32::try_from(at).ok()?;
-                let (time, figure) = (filling.time, filling.figure);
-                self.known.push(Reading { before, form, time, figure });
-                Some(filling.length)
-            }
+        let forms = self.lent.forms()?;
+        if let Some((form, filling)) = forms.expected(text, speech) {
+            return self.note(at, form, &filling);
+        }
+        match forms.search(text, speech) {
+            Met::Known(form, filling) => self.note(at, form, &filling),
             Met::New(form) => {
                 self.new.push((at, form));
                 None
             }
             Met::Odd => None,
         }
+    }
+}
+
+impl Readings {
+    #[inline]
+    fn note(&mut self, at: usize, form: u32, filling: &Filling) -> Option<usize> {
+        let Filling { time, figure, length } = *filling;
+        // Who keeps times out tells it of each.
+        self.times.check(Some(time)).ok()?;
+        let before = u32::try_from(at).ok()?;
+        self.known.push(Reading { before, form, time, figure });
+        Some(length)
     }
 }
 

@@ -27,28 +27,40 @@ impl Stencil {
 
     /// Appends a line.
     #[inline]
-    pub fn line(&self, head: &[u8], figure: &Figure, time: UnixNanos, out: &mut Vec<u8>) {
+    pub fn line(&self, head: &[u8], figure: &Figure, end: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(head);
-        match figure {
-            Figure::Text { length, bytes } => {
-                let text = bytes.get(..usize::from(*length)).unwrap_or_default();
-                out.extend_from_slice(text);
-                if self.options.integers == Integers::Keep && !text.contains(&b'.') {
-                    out.push(b'i');
-                }
+        if let Some((length, bytes)) = figure.text() {
+            let text = bytes.get(..length).unwrap_or_default();
+            out.extend_from_slice(text);
+            if self.options.integers == Integers::Keep && !text.contains(&b'.') {
+                out.push(b'i');
             }
+        } else {
             // It cannot fail: it is finite, and not unsigned.
-            Figure::Number(number) => {
-                let _ = write_value(FieldValue::Number(*number), self.options, out);
-            }
+            let _ = write_value(FieldValue::Number(figure.number()), self.options, out);
         }
-        Self::end(time, out);
+        out.extend_from_slice(end);
     }
+}
 
-    /// Appends the time of a line, and its end.
-    pub fn end(time: UnixNanos, out: &mut Vec<u8>) {
-        out.push(b' ');
-        out.extend_from_slice(itoa::Buffer::new().format(time.0).as_bytes());
-        out.push(b'\n');
+/// The time of a line, and its end. It is kept, since most have the time of the one before.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    time: UnixNanos,
+    text: Vec<u8>,
+}
+
+impl End {
+    /// That of a line with this time.
+    #[inline]
+    pub fn of(&mut self, time: UnixNanos) -> &[u8] {
+        if self.time != time || self.text.is_empty() {
+            self.time = time;
+            self.text.clear();
+            self.text.push(b' ');
+            self.text.extend_from_slice(itoa::Buffer::new().format(time.0).as_bytes());
+            self.text.push(b'\n');
+        }
+        &self.text
     }
 }

@@ -4,7 +4,7 @@
 use super::Shaper;
 use crate::lane::parcel::Record;
 use crate::waybill::Source;
-use protocols::influxdb::{Stencil, TIME_MAX};
+use protocols::influxdb::{End, TIME_MAX};
 use protocols::{Skip, UnixNanos};
 
 /// The records that go to the payload as one.
@@ -73,7 +73,7 @@ impl Shaper {
         let blank = memchr::memrchr(b' ', record).unwrap_or(record.len());
         let start = self.open.body.len();
         self.open.body.extend_from_slice(record.get(..blank).unwrap_or(record));
-        Stencil::end(time, &mut self.open.body);
+        self.open.body.extend_from_slice(End::default().of(time));
         self.written = self.written.wrapping_add(self.open.body.len() - start);
         self.add_last(start, 1, source);
     }
