@@ -77,8 +77,11 @@ impl Client {
         let request = self.http.put(self.points.clone());
         let request = request.header("idempotency-key", key).body(lines).timeout(ANSWER_WAIT);
         match request.send().await {
-            Ok(response) => told(response).await.verdict(),
-            Err(error) => Verdict::Again { why: cause(&error), after: None },
+            Ok(response) => match told(response).await {
+                Ok(told) => told.verdict(),
+                Err(error) => again(&error),
+            },
+            Err(error) => again(&error),
         }
     }
 }
@@ -125,26 +128,32 @@ fn points(to: &str, delivered: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-async fn told(mut response: Response) -> Told {
+/// Nobody knows what became of a request without a whole answer.
+fn again(error: &reqwest::Error) -> Verdict {
+    Verdict::Again { why: cause(error), after: None }
+}
+
+async fn told(mut response: Response) -> reqwest::Result<Told> {
     let (status, headers) = (response.status().as_u16(), response.headers());
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let after = text(RETRY_AFTER.as_str()).and_then(|secs| secs.parse().ok());
     let replayed = text("idempotency-replayed") == Some("true");
     let mut body = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await {
+    while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
         if body.len() > BODY_MAX {
             break;
         }
     }
-    Told { status, after: after.map(Duration::from_secs), replayed, body }
+    Ok(Told { status, after: after.map(Duration::from_secs), replayed, body })
 }
 
 /// How long to wait after so many failures: twice as long each time, less by chance so that many
-/// senders do not return in one instant; not earlier than the gateway wishes.
+/// senders do not return in one instant; not earlier than the gateway wishes, within reason.
 fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(20)).min(LONGEST_PAUSE);
-    after.unwrap_or_default() + doubled.mul_f64(random.clamp(0.1, 1.0))
+    let wish = after.unwrap_or_default().min(LONGEST_WISH);
+    wish.saturating_add(doubled.mul_f64(random.clamp(0.1, 1.0)))
 }
 
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -158,9 +167,14 @@ const BODY_MAX: usize = 4 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// Whoever asks for more is asked earlier.
+const LONGEST_WISH: Duration = Duration::from_secs(3600);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     #[test]
     fn addresses_are_completed() {
@@ -205,5 +219,42 @@ mod tests {
         assert_eq!(pause(900, None, 1.0), LONGEST_PAUSE);
         assert_eq!(pause(0, None, 0.0), Duration::from_millis(10));
         assert_eq!(pause(0, Some(Duration::from_secs(2)), 0.5), Duration::from_millis(2050));
+        let absurd = pause(0, Some(Duration::from_secs(u64::MAX)), 1.0);
+        assert_eq!(absurd, LONGEST_WISH + FIRST_PAUSE);
+    }
+
+    /// Answers one request with this, and closes.
+    async fn answered(answer: &'static str, wait: Duration) -> Verdict {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = server.local_addr().unwrap().to_string();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = server.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"{}\n") {
+                stream.read_buf(&mut request).await.unwrap();
+            }
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let place = Place::at(&to);
+        let client = Client::new(&place, false).unwrap();
+        let deadline = Instant::now() + wait;
+        let verdict = client.put("k", Bytes::from_static(b"{}\n"), deadline, |_| ()).await;
+        served.await.unwrap();
+        verdict
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_tells_nothing() {
+        let half = "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"accepted\":1,";
+        let verdict = answered(half, Duration::from_millis(50)).await;
+        assert!(matches!(verdict, Verdict::Again { .. }), "{verdict:?}");
+    }
+
+    #[tokio::test]
+    async fn an_absurd_wish_is_survived() {
+        let later = "HTTP/1.1 503 Later\r\ncontent-length: 0\r\n\
+                     retry-after: 18446744073709551615\r\n\r\n";
+        let verdict = answered(later, Duration::from_secs(5)).await;
+        assert!(matches!(verdict, Verdict::Again { .. }), "{verdict:?}");
     }
 }

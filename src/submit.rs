@@ -29,6 +29,7 @@ use report::Report;
 use source::{Identity, Opened, hash};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -183,7 +184,7 @@ impl<'a> Submission<'a> {
         let began = Instant::now();
         let mut convoy = Convoy::new(self, book, meter);
         let result = convoy.run(batches).await;
-        let Book { progress, .. } = &convoy.book;
+        let progress = &Book::lock(&convoy.book).progress;
         report.count(&progress.totals, progress.place().offset, began.elapsed());
         result
     }
@@ -236,6 +237,22 @@ struct Book {
 }
 
 impl Book {
+    /// One that shipments share; nothing is left half done in it.
+    fn lock(book: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of the batch that begins there.
+    fn key(&self, start: batches::Place) -> String {
+        format!("{}-{}", self.progress.id, start.offset)
+    }
+
+    /// Writes down that a batch that ends there is about to be sent.
+    fn begin(&mut self, end: batches::Place) {
+        self.progress.begin(end.offset);
+        self.keep();
+    }
+
     /// Writes it down. Where that cannot be done, points are worth more than being able to go on.
     fn keep(&mut self) {
         let Some(at) = &self.at else { return };
@@ -249,7 +266,7 @@ impl Book {
 /// The batches of a file on their way, in order.
 struct Convoy<'a> {
     submission: &'a Submission<'a>,
-    book: Book,
+    book: Arc<Mutex<Book>>,
     meter: Meter,
     shipped: VecDeque<JoinHandle<Result<Batch, String>>>,
     places: usize,
@@ -259,12 +276,13 @@ impl<'a> Convoy<'a> {
     fn new(submission: &'a Submission<'a>, book: Book, meter: Meter) -> Self {
         // Who waits for a backend waits for its batches, and would do so once for each of ours.
         let places = if submission.arguments.wait { WAITING } else { 1 };
+        let book = Arc::new(Mutex::new(book));
         Self { submission, book, meter, shipped: VecDeque::new(), places }
     }
 
     async fn run(&mut self, batches: Batches) -> Result<(), Stopped> {
         let (sender, mut read) = mpsc::channel(AHEAD);
-        let cuts = self.book.progress.pending.clone();
+        let cuts = Book::lock(&self.book).progress.pending.clone();
         let reader = std::thread::Builder::new().name("reader".to_owned());
         let reader = reader.spawn(move || read_all(batches, &cuts, &sender));
         drop(reader.map_err(|error| Stopped::All(error.to_string()))?);
@@ -281,34 +299,30 @@ impl<'a> Convoy<'a> {
                 }
             }
         }
-        self.book.keep();
+        Book::lock(&self.book).keep();
         Ok(())
     }
 
     fn ship(&mut self, batch: Batch) {
-        let progress = &mut self.book.progress;
-        if !progress.pending.contains(&batch.end.offset) {
-            progress.pending.push(batch.end.offset);
-        }
-        self.book.keep();
-        let key = format!("{}-{}", self.book.progress.id, batch.start.offset);
+        Book::lock(&self.book).begin(batch.end);
         let Submission { client, arguments, .. } = self.submission;
         let patience = arguments.timeout.0;
-        let shipping = shipment::ship(client.clone(), key, batch, patience);
+        let shipping = shipment::ship(client.clone(), Arc::clone(&self.book), batch, patience);
         self.shipped.push_back(tokio::spawn(shipping));
     }
 
     fn settle(&mut self, shipped: Result<Batch, String>) -> Result<(), Stopped> {
         self.shipped.pop_front();
+        let mut book = Book::lock(&self.book);
         match shipped {
-            Ok(batch) => self.book.progress.settle(batch.end, &batch.totals),
+            Ok(batch) => book.progress.settle(batch.end, &batch.totals),
             Err(why) => {
                 self.shipped.drain(..).for_each(|shipped| shipped.abort());
-                self.book.keep();
+                book.keep();
                 return Err(Stopped::All(why));
             }
         }
-        self.meter.show(self.book.progress.totals.accepted);
+        self.meter.show(book.progress.totals.accepted);
         Ok(())
     }
 
@@ -318,7 +332,7 @@ impl<'a> Convoy<'a> {
             let shipped = first(&mut self.shipped).await;
             self.settle(shipped)?;
         }
-        self.book.keep();
+        Book::lock(&self.book).keep();
         Err(Stopped::File(why))
     }
 }

@@ -195,3 +195,97 @@ async fn files_in_a_folder_are_taken_whole_and_moved() {
         .await;
     receives(&gateway, 4).await;
 }
+
+/// What principals deny was not accepted.
+#[tokio::test]
+async fn files_whose_points_are_denied_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys =
+        "drop = 'DIR'\n[principals.p]\nlisteners = ['files']\nscopes = ['stats:put-points:n']";
+    let gateway = gateway(&dir, keys).await;
+    let path = |name: &str| dir.path().join(name);
+    let other = line(1).replace("\"n\"", "\"other\"");
+    append(&path("all.jsonl"), &other);
+    append(&path("some.jsonl"), &(line(0) + &other));
+    eventually("they are moved", async || {
+        let moved = ["refused/all.jsonl", "done/some.jsonl"];
+        moved.iter().all(|name| path(name).exists()).then_some(())
+    })
+    .await;
+    let told = fs::read_to_string(path("refused/all.jsonl.refused")).unwrap();
+    assert_eq!(told, "`other` is denied: scope\n1 refused, 0 accepted\n");
+    let told = fs::read_to_string(path("done/some.jsonl.refused")).unwrap();
+    assert_eq!(told, "`other` is denied: scope\n1 refused, 1 accepted\n");
+    let denied = &gateway.ledger().await["listeners"]["files"]["denied"];
+    assert_eq!(*denied, 2);
+}
+
+#[tokio::test]
+async fn a_compressed_file_in_a_folder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(&dir, "drop = 'DIR'").await;
+    append(&dir.path().join("a.jsonl.gz"), "whatever it is\n");
+    fs::write(dir.path().join("b.jsonl"), b"\x1f\x8b\x08 and so on\n").unwrap();
+    for name in ["a.jsonl.gz", "b.jsonl"] {
+        let list = dir.path().join(format!("refused/{name}.refused"));
+        let told = eventually("it is moved", async || {
+            let moved = dir.path().join("refused").join(name).exists();
+            fs::read_to_string(&list).ok().filter(|_| moved)
+        })
+        .await;
+        assert!(told.contains("it is compressed"), "{told}");
+    }
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_failed": 2 }));
+}
+
+#[tokio::test]
+async fn damaged_positions_are_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut gateway = gateway(&dir, "paths = ['DIR/*.jsonl']").await;
+    append(&dir.path().join("a.jsonl"), &line(0));
+    receives(&gateway, 1).await;
+    assert!(gateway.terminate().await.status.success());
+    let positions = gateway.data_dir().join("files/files.json");
+    assert!(positions.exists());
+    fs::write(&positions, "[[[1").unwrap();
+    gateway.restart().await;
+    receives(&gateway, 1).await;
+    assert_eq!(book(&gateway).await["noticed"]["positions_damaged"], 1);
+    let aside = positions.with_file_name("files.json.damaged");
+    assert_eq!(fs::read_to_string(aside).unwrap(), "[[[1");
+}
+
+/// Half a line before a cut is refused, and rows beyond those that are listed by their reason.
+#[tokio::test]
+async fn what_is_lost_of_a_file_is_counted_by_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.jsonl");
+    let gateway = gateway(&dir, "paths = ['DIR/*.jsonl']").await;
+    let rows = vec!["[1,2]"; 3000].join(",");
+    let table = format!("{{\"name\":\"s\",\"columns\":[\"a\"],\"points\":[{rows}]}}\n");
+    append(&file, &(table + &line(0) + "{\"name\":\"half"));
+    receives(&gateway, 1).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "column_mismatch": 3000 }));
+    fs::write(&file, line(1)).unwrap();
+    receives(&gateway, 2).await;
+    let rejected = &book(&gateway).await["rejected"];
+    assert_eq!(rejected["incomplete_line"], 1, "{rejected}");
+}
+
+/// Even root may not read this one.
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_is_refused_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let closed = Path::new("/proc/sys/vm/drop_caches");
+    if !closed.is_file() || File::open(closed).is_ok() {
+        return;
+    }
+    let keys = format!("paths = ['{}', 'DIR/*.jsonl']\nformat = 'jsonl'", closed.display());
+    let gateway = gateway(&dir, &keys).await;
+    // Looks in between.
+    for number in 0..3 {
+        append(&dir.path().join("a.jsonl"), &line(number));
+        receives(&gateway, number + 1).await;
+    }
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_failed": 1 }));
+}

@@ -64,6 +64,28 @@ async fn points_of_a_log_reach_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_is_too_large_goes_in_halves() {
+    let fake = FakeHttp::judging(|request| match request.body.contains("long") {
+        true => Answer::status(413),
+        false => Answer::status(204),
+    })
+    .await;
+    let mark = "[taskcluster-task:stat]";
+    let log =
+        ["one", "two", "long", "four"].map(|name| format!("{mark} {{\"name\":\"{name}\"}}\n"));
+    let output = logs(&fake.url(), &[], log.concat()).await;
+    let told = told(&output);
+    assert!(
+        output.status.success() && told.contains("longer than what the gateway takes"),
+        "{told}"
+    );
+    let taken = fake.received().into_iter().filter(|request| !request.body.contains("long"));
+    let lines: Vec<_> =
+        taken.flat_map(|taken| taken.body.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert_eq!(lines, ["one", "two", "four"].map(|name| format!("{{\"name\":\"{name}\"}}")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_without_points_is_just_a_log() {
     let log = b"x\0\xff\n\n no end";
     let output = logs("http://127.0.0.1:1", &[], log).await;

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -149,6 +150,31 @@ async fn a_body_that_is_too_large_goes_in_halves() {
     let bodies: String = bodies.map(|request| request.body).collect();
     let expected = (1..8).map(|n| format!("{{\"name\":\"a\",\"fields\":{{\"a\":{n}}}}}\n"));
     assert_eq!(bodies, expected.collect::<String>());
+}
+
+/// Interrupted between two halves, it goes on with the same halves under the same keys, though the
+/// gateway would take all at once by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn halves_are_the_same_after_an_interruption() {
+    let seen = AtomicUsize::new(0);
+    let fake = FakeHttp::judging(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
+        0 => Answer::status(413),
+        2 => Answer::status(401),
+        _ => Answer::status(204),
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "a\n1\n2\n3\n4\n5\n6\n7\n");
+    assert_eq!(report(&fake.url(), &[&file]).await.0, 1);
+    let (code, report) = report(&fake.url(), &[&file]).await;
+    assert_eq!((code, &report["accepted"]), (0, &7.into()), "{report}");
+    let sent = fake.received().into_iter().map(|request| {
+        let key = request.header("idempotency-key").unwrap().to_owned();
+        (key, request.body.lines().count(), request.body)
+    });
+    let sent: Vec<_> = sent.collect();
+    assert_eq!(sent.iter().map(|(_, lines, _)| *lines).collect::<Vec<_>>(), [7, 3, 4, 3, 4]);
+    assert_eq!(sent[1..3], sent[3..]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

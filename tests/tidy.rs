@@ -34,6 +34,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("route", "access books clock lane mistake origin pattern waybill"),
     ("net", "tls units"),
     ("ingest", "access books clock database log_limit net origin pattern route tls units"),
+    // What sends points in.
+    ("client", "tls units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "client clock lane route tls when"),
@@ -50,7 +52,6 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "client clock"),
-    ("client", "tls units"),
     ("submit", "client units"),
     ("logs", "client units"),
     ("cli", "clock config dead_letters explain log logs plan query run send submit"),

@@ -122,9 +122,8 @@ pub fn parse_points_with<'a>(
 pub fn parse_json_lines<'a>(body: &'a [u8], limits: Limits, out: &mut Batch) -> Outcome<'a> {
     let mut forgetful = Forgetful;
     let mut reader = Reader::new(limits, out, &mut forgetful);
-    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     for (index, line) in body.split(|byte| *byte == b'\n').enumerate() {
-        let line = line.trim_ascii();
+        let line = bare_line(line, index == 0);
         if line.is_empty() {
             continue;
         }
@@ -203,6 +202,13 @@ fn bare(text: &str) -> Result<Scalar<'_>, Refusal> {
         Ok(number) if json && number.get() == text => Ok(Scalar::Number(text)),
         _ => Ok(Scalar::Text(Cow::Borrowed(text))),
     }
+}
+
+/// A line without what stands around its JSON: blanks, among them some that JSON itself does not
+/// know, and the mark of the byte order before the first line of a body.
+fn bare_line(line: &[u8], is_first: bool) -> &[u8] {
+    let line = if is_first { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
+    line.trim_ascii()
 }
 
 fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {

@@ -34,6 +34,11 @@ impl Place {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn at(url: &str) -> Self {
+        Self { to: Some(url.to_owned()), ..Self::default() }
+    }
+
     /// Its address.
     pub fn to(&self) -> &str {
         self.to.as_deref().unwrap_or(USUAL)

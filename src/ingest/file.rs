@@ -4,12 +4,14 @@
 //! ended, so that half a line waits for its other half. A file is known by its device and inode, not
 //! its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one that
 //! was emptied is begun anew. Where reading goes on is kept under `data_dir`
-//! ([`positions`]), after the points were handed over: what a kill repeats is what was read since.
-//! While a backend that may refuse is full, nothing is read.
+//! ([`positions`]), after the points were handed over, each second while there is much to read: what
+//! a kill repeats is what was read since. Files take turns, a few chunks each. While a backend that
+//! may refuse is full, nothing is read.
 //!
 //! Limits: `limits.line` for a line or a row, `limits.connections` for files, `limits.tags`.
-//! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `table_refused`. Noticed:
-//! `file_truncated`, `surplus_cells` (once a file), `empty_row`, `positions_failed`, `paused`.
+//! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `table_refused`, and
+//! `incomplete_line` for one whose end never came. Noticed: `file_truncated`, `surplus_cells` (once
+//! a file), `empty_row`, `positions_failed`, `positions_damaged`, `paused`.
 
 mod decode;
 mod folder;
@@ -22,8 +24,9 @@ pub use glob::Glob;
 use super::intake::{Context, Intake, Who};
 use decode::Decoder;
 use folder::Folder;
-use follow::Followed;
+use follow::{Followed, Open};
 use positions::Positions;
+use protocols::Point;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -65,6 +68,7 @@ struct Desk {
 /// What a read has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    /// It has had its turn, and there may be more.
     More,
     /// There is no more for now.
     End,
@@ -74,9 +78,21 @@ enum Step {
 
 impl Desk {
     fn new(context: &Context, data_dir: &Path) -> Self {
-        let positions = blocking(|| Positions::read(data_dir, &context.listener));
+        let positions = blocking(|| Positions::read(data_dir, context));
         let (intake, buffer) = (context.intake(), vec![0; CHUNK].into_boxed_slice());
         Self { context: context.clone(), intake, positions, buffer }
+    }
+
+    /// Lets a file have its turn: reads a few chunks, and keeps now and then where that is.
+    async fn read_some(&mut self, open: &mut Open) -> Step {
+        for _ in 0..TURN {
+            match self.read(&mut open.file, &mut open.decoder).await {
+                Step::More => open.note(self),
+                last => return last,
+            }
+            self.positions.keep_at_times(&self.context);
+        }
+        Step::More
     }
 
     /// Reads a chunk of a file, and hands over what is in it.
@@ -97,9 +113,14 @@ impl Desk {
         self.context.book.received_bytes.add(len as u64);
         let chunk = self.buffer.get(..len).unwrap_or_default();
         blocking(|| decoder.feed(chunk, &mut self.intake));
-        self.intake.submit();
+        self.hand_over(decoder);
         self.intake.ease().await;
         Step::More
+    }
+
+    fn hand_over(&mut self, decoder: &mut Decoder) {
+        let tell = |point: &Point<'_>, denial| decoder.denied(point.name, denial);
+        self.intake.submit_and_tell(Who(None), tell);
     }
 
     /// Waits while a backend that may refuse has no room.
@@ -142,8 +163,54 @@ const QUIET: u32 = 20;
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
+/// How many chunks of a file are read before it is the turn of another.
+const TURN: usize = 64;
+
 /// How often it is told that positions cannot be written.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Short against the patience of any sender.
 const PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::ListenerBook;
+    use crate::clock::Clock;
+    use crate::ingest::Listener;
+    use crate::ingest::tests::rig::{NOW, config, keys};
+    use crate::origin::{Origin, Protocol};
+    use crate::route::{Router, Table};
+    use protocols::UnixNanos;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    /// It stops with the listener.
+    fn desk(data_dir: &Path) -> (Desk, Listener) {
+        let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
+        let book = Arc::<ListenerBook>::default();
+        let tables = Arc::new(Arc::new(Table::default()).into());
+        let origin = Origin::new("files", Protocol::File);
+        let router = Router::new(tables, origin, Arc::clone(&book), clock);
+        let config = config("file", "", json!({ "paths": ["/a"] }));
+        let tokens = Listener::default();
+        let context = Context::new("files", &config, router, book, clock, &keys(clock), &tokens);
+        (Desk::new(&context, data_dir), tokens)
+    }
+
+    #[tokio::test]
+    async fn a_long_file_takes_turns_and_its_place_is_kept_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let line = format!("{}\n", " ".repeat(CHUNK - 1));
+        std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
+        let (mut desk, _listener) = desk(dir.path());
+        let mut open = Open::new(path, &desk).unwrap();
+        assert_eq!(desk.read_some(&mut open).await, Step::More);
+        assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
+        let kept = Positions::read(dir.path(), &desk.context);
+        assert!(kept.of(open.id, &mut open.file).unwrap().offset > 0);
+        assert_eq!(desk.read_some(&mut open).await, Step::End);
+        assert_eq!(open.decoder.read(), ((TURN + 1) * CHUNK) as u64);
+    }
+}

@@ -233,12 +233,7 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Hands the batch over; it is empty then.
-    pub(super) fn submit(&mut self) {
-        self.submit_and_tell(Who(None), |_, _| {});
-    }
-
-    /// The same, and tells which points were denied.
+    /// Hands the batch over, which is empty then, and tells which points were denied.
     pub(super) fn submit_and_tell(
         &mut self,
         peer: Who<'_>,

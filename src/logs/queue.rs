@@ -67,6 +67,20 @@ impl Queue {
     }
 }
 
+impl Lines {
+    /// In two, where one is too large for the gateway; a lone line cannot be cut.
+    pub(super) fn halves(&self) -> Option<[Self; 2]> {
+        let middle = usize::try_from(self.count / 2).ok()?;
+        let end = memchr::memchr_iter(b'\n', &self.bytes).nth(middle.checked_sub(1)?)? + 1;
+        let (first, second) = self.bytes.split_at_checked(end)?;
+        let count = middle as u64;
+        Some([
+            Self { bytes: first.to_vec(), count },
+            Self { bytes: second.to_vec(), count: self.count - count },
+        ])
+    }
+}
+
 impl Waiting {
     fn take(&mut self) -> Lines {
         let limit = self.bytes.len().min(REQUEST_MAX);
@@ -104,5 +118,14 @@ mod tests {
             taken += lines.count;
         }
         assert_eq!(taken, pushed as u64);
+    }
+
+    #[test]
+    fn lines_are_cut_in_two() {
+        let lines = Lines { bytes: b"1\n2\n3\n".to_vec(), count: 3 };
+        let [first, second] = lines.halves().unwrap();
+        assert_eq!(first, Lines { bytes: b"1\n".to_vec(), count: 1 });
+        assert_eq!(second, Lines { bytes: b"2\n3\n".to_vec(), count: 2 });
+        assert!(first.halves().is_none());
     }
 }

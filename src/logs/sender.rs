@@ -99,15 +99,28 @@ impl Work {
         let run: String = rand::random::<[u8; 16]>().iter().map(|b| format!("{b:02x}")).collect();
         let mut count = 0_u64;
         while let Some(lines) = self.queue.take().await {
-            let (key, body) = (format!("{run}-{count}"), self.body(&lines));
-            count += 1;
-            loop {
-                let deadline = Instant::now() + ROUND;
-                match client.put(&key, body.clone(), deadline, |why| self.away(why)).await {
-                    Verdict::Again { why, .. } => self.away(&why),
-                    Verdict::Never(why) => return note(&self.sent, |sent| sent.tell(why)),
-                    known => break note(&self.sent, |sent| sent.count(known, lines.count)),
+            // The last of them goes next.
+            let mut parts = vec![lines];
+            while let Some(lines) = parts.pop() {
+                let key = format!("{run}-{count}");
+                count += 1;
+                match (self.settle(client, &key, &lines).await, lines.halves()) {
+                    (Verdict::Never(why), _) => return note(&self.sent, |sent| sent.tell(why)),
+                    (Verdict::TooLarge, Some([first, second])) => parts.extend([second, first]),
+                    (known, _) => note(&self.sent, |sent| sent.count(known, lines.count)),
                 }
+            }
+        }
+    }
+
+    /// Sends them until it is known what became of them.
+    async fn settle(&self, client: &Client, key: &str, lines: &Lines) -> Verdict {
+        let body = self.body(lines);
+        loop {
+            let deadline = Instant::now() + ROUND;
+            match client.put(key, body.clone(), deadline, |why| self.away(why)).await {
+                Verdict::Again { why, .. } => self.away(&why),
+                known => return known,
             }
         }
     }
@@ -140,7 +153,10 @@ impl Sent {
                 self.refused += refusals;
                 refused.into_iter().for_each(|(_, why)| self.tell(why));
             }
-            Verdict::TooLarge => self.refused += lines,
+            Verdict::TooLarge => {
+                self.refused += lines;
+                self.tell("it is longer than what the gateway takes".to_owned());
+            }
             Verdict::Unsettled(why) | Verdict::Never(why) | Verdict::Again { why, .. } => {
                 self.unsettled += lines;
                 self.tell(why);

@@ -310,7 +310,15 @@ fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
         let Some(listener) = listener else { continue };
         let is_own = listener.principal.is_some()
             || principals().any(|principal| principal.listeners.contains(name));
-        if is_own || listener.protocol != Protocol::Statsd {
+        if is_own {
+            continue;
+        }
+        if listener.protocol == Protocol::File {
+            let message = "a file does not say who wrote it, and no principal has this listener: all \
+                           that is read is denied";
+            findings.odd(format!("listeners.{name}.principal"), message);
+        }
+        if listener.protocol != Protocol::Statsd {
             continue;
         }
         for (i, bind) in listener.bind.iter().enumerate() {
@@ -441,6 +449,20 @@ mod tests {
                 &["listeners.statsd.bind[0]: statsd carries no credentials"],
             ),
             (format!("[principals.a]\n{ALL}networks = ['::1']\n"), &[]),
+            (
+                format!(
+                    "[listeners.f]\nprotocol = 'file'\npaths = ['/a']\n\
+                     [principals.a]\n{ALL}networks = ['::1']\n"
+                ),
+                &["listeners.f.principal: a file does not say who wrote it"],
+            ),
+            (
+                format!(
+                    "[listeners.f]\nprotocol = 'file'\npaths = ['/a']\n\
+                     [principals.a]\n{ALL}networks = ['::1']\nlisteners = ['f']\n"
+                ),
+                &["networks: either is enough"],
+            ),
             ("[principals.a]\nlisteners = ['statsd']\n".to_owned(), &["it may write nothing"]),
             (
                 format!("[principals.a]\n{ALL}mtls = ['w']\nlisteners = ['statsd']\n"),

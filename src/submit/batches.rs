@@ -30,6 +30,8 @@ pub(super) struct Batch {
     pub(super) body: Vec<u8>,
     /// For each of them, its line in the file, from 1.
     pub(super) lines: Vec<u64>,
+    /// And where in the file what makes it ends, in bytes.
+    pub(super) ends: Vec<u64>,
     pub(super) start: Place,
     pub(super) end: Place,
     /// What is known before the gateway is asked.
@@ -186,13 +188,19 @@ impl Batch {
         self.lines.push(line);
     }
 
+    /// If there is a line that was just written, what makes it ends here.
+    fn ends_at(&mut self, offset: u64) {
+        self.ends.resize(self.lines.len(), offset);
+    }
+
     fn is_full(&self, offset: u64) -> bool {
         self.body.len() >= BODY_MAX
             || self.lines.len() >= LINES_MAX
             || offset - self.start.offset >= SPAN_MAX
     }
 
-    /// In two, where one is too large for the gateway; a lone line cannot be cut.
+    /// In two, where one is too large for the gateway; a lone line cannot be cut. The second begins
+    /// where a batch would that is cut there when the file is read again.
     pub(super) fn halves(&self) -> Option<[Self; 2]> {
         let middle = self.lines.len() / 2;
         if middle == 0 {
@@ -201,12 +209,20 @@ impl Batch {
         let cut = memchr::memchr_iter(b'\n', &self.body).nth(middle - 1)? + 1;
         let (first, second) = self.body.split_at_checked(cut)?;
         let (lines, others) = self.lines.split_at_checked(middle)?;
-        let part = |body: &[u8], lines: &[u64]| Self {
+        let (ends, later) = self.ends.split_at_checked(middle)?;
+        let middle = Place { offset: *ends.last()?, line: *lines.last()? };
+        let part = |body: &[u8], lines: &[u64], ends: &[u64], start, end| Self {
             body: body.to_vec(),
             lines: lines.to_vec(),
-            ..Self::default()
+            ends: ends.to_vec(),
+            start,
+            end,
+            totals: Totals::default(),
         };
-        Some([part(first, lines), part(second, others)])
+        Some([
+            part(first, lines, ends, self.start, middle),
+            part(second, others, later, middle, self.end),
+        ])
     }
 }
 
@@ -251,7 +267,9 @@ impl Batches {
             let taken = room - input.len();
             self.unread.start += taken;
             self.offset += taken as u64;
+            batch.ends_at(self.offset);
         }
+        batch.ends_at(self.offset);
         batch.end = self.place();
         Ok((batch.end.offset > batch.start.offset).then_some(batch))
     }

@@ -72,6 +72,13 @@ impl Progress {
         Place { offset: self.offset, line: self.line }
     }
 
+    /// A batch that ends there is sent.
+    pub(super) fn begin(&mut self, end: u64) {
+        if let Err(place) = self.pending.binary_search(&end) {
+            self.pending.insert(place, end);
+        }
+    }
+
     /// It is known now what became of all before `place`.
     pub(super) fn settle(&mut self, place: Place, totals: &Totals) {
         (self.offset, self.line) = (place.offset, place.line);
@@ -127,7 +134,8 @@ mod tests {
         let first = identity(&path);
         assert_eq!(Progress::read(&at, &path, &first), Ok(None));
         let mut progress = Progress::new(first.clone(), asked(), first.id());
-        progress.pending = vec![4, 9];
+        [9, 4, 9].into_iter().for_each(|end| progress.begin(end));
+        assert_eq!(progress.pending, [4, 9]);
         progress.settle(Place { offset: 4, line: 2 }, &Totals { accepted: 1, ..Totals::default() });
         assert_eq!(progress.pending, [9]);
         progress.write(&at).unwrap();

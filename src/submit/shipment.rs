@@ -1,22 +1,28 @@
 //! One batch on its way: its key, and what became of its lines.
+//!
+//! A key is where in the file its batch begins. One that is too large for the gateway goes in
+//! halves, which are batches of their own: where the first ends is written down before it is sent, so
+//! that whoever goes on after an interruption makes the same halves.
 
+use super::Book;
 use super::batches::Batch;
 use super::totals::Totals;
 use crate::client::{Client, Taken, Verdict};
 use bytes::Bytes;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Sends a batch; what is answered is what became of its lines, or why no batch would be taken.
 pub(super) async fn ship(
     client: Client,
-    key: String,
+    book: Arc<Mutex<Book>>,
     mut batch: Batch,
     patience: Duration,
 ) -> Result<Batch, String> {
     let deadline = Instant::now() + patience;
-    let totals = send(&client, key, &mut batch, deadline).await?;
+    let totals = send(&client, &book, &mut batch, deadline).await?;
     batch.totals.add(&totals);
     Ok(batch)
 }
@@ -24,12 +30,18 @@ pub(super) async fn ship(
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Totals, String>> + Send + 'a>>;
 
 /// In halves, where the gateway takes no more at once.
-fn send<'a>(client: &'a Client, key: String, batch: &'a mut Batch, deadline: Instant) -> Sent<'a> {
+fn send<'a>(
+    client: &'a Client,
+    book: &'a Mutex<Book>,
+    batch: &'a mut Batch,
+    deadline: Instant,
+) -> Sent<'a> {
     Box::pin(async move {
         let mut totals = Totals::default();
         if batch.lines.is_empty() {
             return Ok(totals);
         }
+        let key = Book::lock(book).key(batch.start);
         let body = Bytes::from(std::mem::take(&mut batch.body));
         match client.put(&key, body.clone(), deadline, |_| ()).await {
             Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
@@ -44,9 +56,9 @@ fn send<'a>(client: &'a Client, key: String, batch: &'a mut Batch, deadline: Ins
                 batch.body = body.into();
                 match batch.halves() {
                     Some(halves) => {
-                        for (mut half, name) in halves.into_iter().zip(["0", "1"]) {
-                            let key = format!("{key}.{name}");
-                            totals.add(&send(client, key, &mut half, deadline).await?);
+                        for mut half in halves {
+                            Book::lock(book).begin(half.end);
+                            totals.add(&send(client, book, &mut half, deadline).await?);
                         }
                     }
                     None => {

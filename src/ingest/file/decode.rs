@@ -2,6 +2,7 @@
 
 use super::MARK;
 use super::positions::Position;
+use crate::access::Denial;
 use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::{Config, FileFormat};
 use memchr::{memchr_iter, memrchr};
@@ -27,6 +28,7 @@ pub(super) struct Decoder {
     /// What was refused, for those who take the file as a whole.
     pub(super) refused: Vec<String>,
     pub(super) refusals: u64,
+    /// Points that were handed over, and not denied.
     pub(super) accepted: u64,
 }
 
@@ -137,6 +139,50 @@ impl Decoder {
         }
     }
 
+    /// A point that was handed over may not be written; it is counted where it was denied.
+    pub(super) fn denied(&mut self, point: &str, denial: Denial) {
+        self.accepted = self.accepted.saturating_sub(1);
+        self.refused_whole(format!("`{point}` is denied: {}", denial.label()));
+    }
+
+    /// What is not counted here was refused.
+    pub(super) fn refused_whole(&mut self, what: String) {
+        remember(what, &mut self.refused, &mut self.refusals);
+    }
+
+    /// What was read can never be read on: what is left of a line that has not ended is refused.
+    pub(super) fn give_up(&mut self, context: &Context) {
+        let mut left = Vec::new();
+        match &mut self.form {
+            Form::Json(framer) | Form::Statsd(framer) => framer.finish(|frame| {
+                left.extend(match frame {
+                    Frame::Line(line) => line.trim_ascii(),
+                    Frame::TooLong => b"",
+                });
+            }),
+            // What is not marked was never meant for us.
+            Form::Log(marked) => marked.finish(|found| {
+                left.extend(match found {
+                    Found::Object(line) => line,
+                    Found::NoObject | Found::TooLong => b"",
+                });
+            }),
+            Form::Table(table) => match table.end() {
+                Ok(None | Some(Record::Empty(_))) => {}
+                Ok(Some(Record::Row(row))) => left.extend(format!("line {}", row.line()).bytes()),
+                Ok(Some(Record::Refused(refused))) | Err(refused) => {
+                    left.extend(refused.to_string().bytes());
+                }
+            },
+            Form::Nothing => {}
+        }
+        if !left.is_empty() {
+            let left = left.get(..EXCERPT).unwrap_or(&left);
+            let text = format!("{}: {}", self.name, String::from_utf8_lossy(left));
+            context.refuse("incomplete_line", 1, text.as_bytes(), Who(None));
+        }
+    }
+
     /// The file has ended: its last line counts though it has no end.
     pub(super) fn end(&mut self, intake: &mut Intake) {
         let before = intake.batch.len();
@@ -243,11 +289,16 @@ impl Sheet<'_> {
             }
         };
         let outcome = parse_json_lines(text, limits, &mut self.intake.batch);
-        for refused in outcome.refusals.listed() {
-            self.refuse(refused.reason, &refused.message, line);
+        let refusals = &outcome.refusals;
+        for (reason, total) in refusals.by_reason() {
+            let example = refusals.listed().iter().find(|refused| refused.reason == reason);
+            let why = example.map_or("", |refused| &*refused.message);
+            self.count(reason, total as u64, &told(why, line));
         }
-        let unlisted = outcome.refusals.total() - outcome.refusals.listed().len();
-        self.intake.context.book.rejected.add(ParseError::NotAPoint.label(), unlisted as u64);
+        for refused in refusals.listed() {
+            self.remember(told(&refused.message, line));
+        }
+        *self.refusals += (refusals.total() - refusals.listed().len()) as u64;
         self.scratch = scratch;
     }
 
@@ -274,21 +325,34 @@ impl Sheet<'_> {
     }
 
     fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
-        let line = String::from_utf8_lossy(line.get(..EXCERPT).unwrap_or(line));
-        let text = format!("{}: {why} {line}", self.name);
-        self.intake.context.refuse(reason.label(), 1, text.as_bytes(), Who(None));
-        self.remember(if why.is_empty() { reason.to_string() } else { format!("{why} {line}") });
+        let text = told(why, line);
+        self.count(reason, 1, &text);
+        self.remember(if why.is_empty() { reason.to_string() } else { text });
+    }
+
+    fn count(&self, reason: ParseError, count: u64, example: &str) {
+        let text = format!("{}: {example}", self.name);
+        self.intake.context.refuse(reason.label(), count, text.as_bytes(), Who(None));
     }
 
     fn remember(&mut self, what: String) {
-        *self.refusals += 1;
-        if self.refused.len() < REMEMBERED {
-            self.refused.push(what);
-        }
+        remember(what, self.refused, self.refusals);
     }
 
     fn limits(&self) -> Limits {
         self.intake.context.grammar.json_limits(self.times)
+    }
+}
+
+/// What is wrong with a line, and how it begins.
+fn told(why: &str, line: &[u8]) -> String {
+    format!("{why} {}", String::from_utf8_lossy(line.get(..EXCERPT).unwrap_or(line)))
+}
+
+fn remember(what: String, refused: &mut Vec<String>, refusals: &mut u64) {
+    *refusals += 1;
+    if refused.len() < REMEMBERED {
+        refused.push(what);
     }
 }
 

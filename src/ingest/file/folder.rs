@@ -5,26 +5,30 @@
 //! `done`, or to `refused` if no point could be taken of it; beside it goes a list of what was
 //! refused in it, if anything was.
 
-use super::follow::{Open, open};
-use super::{Desk, Step, blocking};
+use super::follow::{Open, is_packed};
+use super::{Desk, EVERY, Step, blocking};
 use crate::ingest::intake::Who;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use tokio::time::Instant;
 
 /// The folder.
 pub(super) struct Folder {
     path: PathBuf,
     /// What was there at the last look: size, and when it was changed.
     seen: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
+    /// One that was too long for one look.
+    taking: Option<Open>,
 }
 
 impl Folder {
     pub(super) const fn new(path: PathBuf) -> Self {
-        Self { path, seen: BTreeMap::new() }
+        Self { path, seen: BTreeMap::new(), taking: None }
     }
 
     /// Takes the files that are whole.
@@ -33,34 +37,54 @@ impl Folder {
         let now = blocking(|| list(&self.path, max));
         let before = std::mem::replace(&mut self.seen, now);
         let still = self.seen.iter().filter(|(path, state)| before.get(*path) == Some(*state));
-        for path in still.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
-            if desk.context.stop.is_cancelled() {
+        let mut still: Vec<_> = still.map(|(path, _)| path.clone()).collect();
+        // What was begun comes first.
+        if let Some(open) = &self.taking {
+            still.retain(|path| *path != open.path);
+            still.insert(0, open.path.clone());
+        }
+        let until = Instant::now() + EVERY;
+        for path in still {
+            if desk.context.stop.is_cancelled() || Instant::now() >= until {
                 return;
             }
-            if let Err(error) = self.take(path.clone(), desk).await {
+            if let Err(error) = self.take(path.clone(), until, desk).await {
                 let text = format!("{}: {error}", path.display());
                 desk.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
             }
         }
     }
 
-    async fn take(&self, path: PathBuf, desk: &mut Desk) -> io::Result<()> {
-        let (file, id) = open(&path)?;
-        let mut taken = blocking(|| Open::new(id, path, file, desk))?;
+    /// Takes a file, unless it is too long for now: then it is gone on with at the next look.
+    async fn take(&mut self, path: PathBuf, until: Instant, desk: &mut Desk) -> io::Result<()> {
+        let mut taken = match self.taking.take() {
+            Some(taken) => taken,
+            None => blocking(|| Open::new(path, desk))?,
+        };
+        if is_packed(&taken.path) || blocking(|| is_gzip(&taken.file)) {
+            let text = format!("{} is compressed", taken.path.display());
+            desk.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+            taken.decoder.refused_whole("it is compressed; unpack it first".to_owned());
+            return blocking(|| self.move_away(&taken));
+        }
         loop {
-            match desk.read(&mut taken.file, &mut taken.decoder).await {
-                Step::More => taken.note(desk),
+            match desk.read_some(&mut taken).await {
+                Step::More if Instant::now() >= until => {
+                    self.taking = Some(taken);
+                    return Ok(());
+                }
+                Step::More => {}
                 Step::End => break,
                 Step::Halt => return Ok(()),
             }
         }
         taken.decoder.end(&mut desk.intake);
-        desk.intake.submit();
+        desk.hand_over(&mut taken.decoder);
         // Should it not be moved, it is not read again.
         taken.note(desk);
         desk.positions.keep(&desk.context);
         blocking(|| self.move_away(&taken))?;
-        desk.positions.forget(id);
+        desk.positions.forget(taken.id);
         Ok(())
     }
 
@@ -93,6 +117,12 @@ fn list(folder: &Path, max: usize) -> BTreeMap<PathBuf, (u64, Option<SystemTime>
         whole.then(|| (entry.path(), (meta.len(), meta.modified().ok())))
     });
     files.take(max).collect()
+}
+
+/// Whatever it is called.
+fn is_gzip(file: &fs::File) -> bool {
+    let mut head = [0; 2];
+    file.read_exact_at(&mut head, 0).is_ok() && head == [0x1f, 0x8b]
 }
 
 /// A name in the folder that nobody has.

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A file, whatever it is called: device and inode.
 pub(super) type Id = (u64, u64);
@@ -38,18 +39,19 @@ pub(super) struct Positions {
     known: BTreeMap<Id, Position>,
     seen: u64,
     changed: bool,
+    kept: Option<Instant>,
 }
 
 impl Positions {
-    pub(super) fn read(data_dir: &Path, listener: &str) -> Self {
-        let at = data_dir.join("files").join(format!("{listener}.json"));
-        // What cannot be read is as if it had not been: files are begun anew.
-        let known: Vec<(Id, Position)> = fs::read(&at)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .unwrap_or_default();
+    /// What is known; a file that cannot be read is set aside, and all files are begun anew.
+    pub(super) fn read(data_dir: &Path, context: &Context) -> Self {
+        let at = data_dir.join("files").join(format!("{}.json", context.listener));
+        let known = load(&at).unwrap_or_else(|error| {
+            set_aside(&at, &error, context);
+            Vec::new()
+        });
         let seen = known.iter().map(|(_, position)| position.seen).max().unwrap_or_default();
-        Self { at, known: known.into_iter().collect(), seen, changed: false }
+        Self { at, known: known.into_iter().collect(), seen, changed: false, kept: None }
     }
 
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
@@ -88,8 +90,16 @@ impl Positions {
         self.changed |= self.known.remove(&id).is_some();
     }
 
+    /// Writes them, if that was not done within the last moment.
+    pub(super) fn keep_at_times(&mut self, context: &Context) {
+        if self.kept.is_none_or(|kept| kept.elapsed() >= KEEP_EVERY) {
+            self.keep(context);
+        }
+    }
+
     /// Writes them, if there is any news.
     pub(super) fn keep(&mut self, context: &Context) {
+        self.kept = Some(Instant::now());
         if !self.changed {
             return;
         }
@@ -116,10 +126,34 @@ impl Positions {
     }
 }
 
+/// There are none where there is no file yet.
+fn load(at: &Path) -> io::Result<Vec<(Id, Position)>> {
+    match fs::read(at) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// As `LISTENER.json.damaged`, the latest such only.
+fn set_aside(at: &Path, error: &io::Error, context: &Context) {
+    context.book.noticed.add("positions_damaged", 1);
+    let (listener, file, aside) =
+        (&*context.listener, at.display(), at.with_extension("json.damaged"));
+    match fs::rename(at, &aside) {
+        Ok(()) => {
+            let set_aside = aside.display();
+            tracing::error!(listener, %error, %file, %set_aside, "where files were read cannot be read; they are read again from their beginnings");
+        }
+        Err(stays) => {
+            tracing::error!(listener, %error, %file, %stays, "where files were read cannot be read, nor set aside; they are read again from their beginnings");
+        }
+    }
+}
+
 /// What tells a file from all others.
-pub(super) fn id_of(file: &File) -> io::Result<Id> {
-    let meta = file.metadata()?;
-    Ok((meta.dev(), meta.ino()))
+pub(super) fn id_of(meta: &fs::Metadata) -> Id {
+    (meta.dev(), meta.ino())
 }
 
 fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
@@ -133,6 +167,9 @@ fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
 
 /// Enough to tell two logs apart.
 const HEAD: u64 = 256;
+
+/// What a kill may repeat.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// As many files are remembered.
 const MAX: usize = 4096;

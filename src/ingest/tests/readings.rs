@@ -5,7 +5,7 @@ use crate::backend::{self, Outcome, Payload, Ship, Shipping};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::Listener;
-use crate::ingest::intake::{Context, Intake};
+use crate::ingest::intake::{Context, Intake, Who};
 use crate::lane::{self, Lane, Running, Settings};
 use crate::origin::{Origin, Protocol};
 use crate::route::{self, Router, Rules, Table, Tables};
@@ -355,7 +355,7 @@ async fn the_next_of_its_form_is_known() {
             let mut intake = context.intake();
             take(input, &mut intake, false, TimeRange::ALL);
             assert_eq!((intake.batch.len(), intake.len()), (points, 1), "{input:?}");
-            intake.submit();
+            intake.submit_and_tell(Who(None), |_, _| {});
         }
     }
     drop(context);

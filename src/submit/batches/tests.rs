@@ -84,6 +84,28 @@ fn batches_follow_from_where_they_begin() {
     }
 }
 
+/// Halves are the batches of one who reads the file again and cuts it there.
+#[test]
+fn halves_are_batches_that_are_cut_where_they_end() {
+    for (text, form) in [
+        ("a,b\n1,\n,\n\"x\ny\",2\n\n3,4\r\n5,6", table as fn() -> Form),
+        ("\u{feff}{\"a\":1}\n\n{\"b\":2}\nx\n{\"c\":3}", || Form::lines("p/")),
+    ] {
+        let file = file(text.as_bytes());
+        let whole = batches(file.path(), form(), Place::default()).next(None).unwrap().unwrap();
+        let halves = whole.halves().unwrap();
+        let mut again = batches(file.path(), form(), Place::default());
+        for half in halves {
+            let batch = again.next(Some(half.end.offset)).unwrap().unwrap();
+            assert_eq!(
+                (batch.start.offset, batch.end.offset),
+                (half.start.offset, half.end.offset)
+            );
+            assert!(batch.body == half.body && batch.lines == half.lines, "{text}");
+        }
+    }
+}
+
 /// A file that has grown since: the batch that was sent ends where it did then.
 #[test]
 fn a_batch_that_was_begun_ends_as_it_did() {
@@ -104,10 +126,12 @@ fn a_batch_is_cut_in_two() {
     let lines = |lines: &[u64]| Batch {
         body: lines.iter().map(|n| format!("{{{n}}}\n")).collect::<String>().into_bytes(),
         lines: lines.to_vec(),
+        ends: lines.iter().map(|n| n * 10).collect(),
         ..Batch::default()
     };
     let [first, second] = lines(&[3, 4, 7]).halves().unwrap();
     assert_eq!((&*first.body, &*first.lines), (&b"{3}\n"[..], &[3][..]));
     assert_eq!((&*second.body, &*second.lines), (&b"{4}\n{7}\n"[..], &[4, 7][..]));
+    assert_eq!((first.end.offset, second.start.offset), (30, 30));
     assert!(first.halves().is_none());
 }
