@@ -302,12 +302,18 @@ impl Intake {
     }
 
     /// A way for lines of statsd that are routed one by one; what was learnt from earlier ones is
-    /// in the memo.
-    pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
+    /// in the memo. Of what comes by the network each sender may be another one.
+    pub(super) fn lines<'t>(
+        &'t mut self,
+        table: &'t Table,
+        memo: &'t mut Memo,
+        by_network: bool,
+    ) -> Lines<'t> {
         memo.align(table);
         let Self { context, batch, router, .. } = self;
         router.enter(table);
-        let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
+        let are_strangers = by_network && table.access.asks_for_addresses();
+        let strangers = are_strangers.then(|| Strangers::new(router, table));
         let (times, crossing) = (context.times(), router.cross(table));
         Lines { context, times, memo, batch, crossing, refused: 0, strangers }
     }

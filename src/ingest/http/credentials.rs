@@ -180,8 +180,7 @@ fn in_query(text: &str) -> Result<Option<Credential>, Unreadable> {
 
 const MISSING: &str = "who writes here has to say who he is; nothing of the request was kept";
 const WRONG: &str = "nobody has these credentials; nothing of the request was kept";
-const BUSY: &str =
-    "too many ask for themselves now whose credentials are not known yet; nothing of the request was \
+const BUSY: &str = "too many ask for themselves now whose credentials are not known yet; nothing of the request was \
      kept";
 const AWAY: &str =
     "who knows these credentials cannot be asked now; nothing of the request was kept";
