@@ -249,7 +249,8 @@ async fn whoever_may_not_write_creates_no_database() {
     };
     assert_eq!(ask(&[]).await.status, 401);
     assert_eq!(ask(&[("Authorization", "Token guess")]).await.status, 401);
-    let ledger = case.books("lines", 0, json!({ "unauthenticated": 1, "bad_credentials": 1 })).await;
+    let ledger =
+        case.books("lines", 0, json!({ "unauthenticated": 1, "bad_credentials": 1 })).await;
     assert_eq!(ledger["listeners"]["lines"]["received_bytes"], json!(0), "no body was read");
     assert_eq!(ask(&[("Authorization", "Token ci-token")]).await.status, 200);
 }
