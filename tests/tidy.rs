@@ -26,7 +26,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("when", "clock units"),
     ("access", "units"),
     ("waybill", "origin"),
-    ("tls", "books"),
+    ("tls", "books log_limit"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store tls units waybill"),
@@ -36,6 +36,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("ingest", "access books clock database log_limit net origin pattern route tls units"),
     // What is shown.
     ("telemetry", "books clock"),
+    ("client", "tls units"),
     ("dead_letters", "client clock lane route tls when"),
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),
@@ -50,7 +51,6 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "client clock"),
-    ("client", "tls units"),
     ("submit", "client units"),
     ("logs", "client units"),
     ("cli", "clock config dead_letters explain log logs plan query run send submit"),

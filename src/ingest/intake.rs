@@ -151,14 +151,8 @@ impl Context {
     }
 
     /// Counts a client whose handshake came to nothing, and now and then logs why.
-    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: Who<'_>) {
-        if !why.counts() {
-            return self.book.noticed.add("closed_unused", 1);
-        }
-        self.book.rejected.add("tls_handshake", 1);
-        let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) else { return };
-        let listener = &*self.listener;
-        warn!(listener, reason = "tls_handshake", %peer, %why, suppressed, "refused");
+    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: &Peer) {
+        why.tell(&self.listener, &self.book, &self.log, peer);
     }
 
     /// Whether a rare warning about `matter` is due again.
