@@ -3,7 +3,8 @@
 //! Credentials stand in the header `Authorization`; senders of InfluxDB 1.x may write `u` and `p`
 //! into the query instead. Wrong ones are 401, whatever the connection proves, and so are none where
 //! it proves nothing. Where there are no principals nobody is asked. Counts as rejected
-//! `unauthenticated`, `bad_credentials`, and `auth_service_away` and `auth_service_busy`, which are 503.
+//! `unauthenticated`, `bad_credentials`, and `auth_service_away` and `auth_service_busy`, which are
+//! 503.
 
 use super::answer::{Refusal, Web};
 use super::{query, target};
