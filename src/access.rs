@@ -28,6 +28,7 @@ mod proof;
 mod quota;
 mod scope;
 mod shape;
+mod turns;
 
 pub use self::hawk::{Hawk, HawkCredentials, Signed, Target, is_payload};
 pub use auth_service::{AuthService, Unvouched};
@@ -111,10 +112,8 @@ impl Access {
             let key = key.as_ref().map(hawk::key);
             self.keys.extend(key.map(|key| (id.clone(), (key, same()))));
         }
-        let service = config.hawk.root_url.as_ref();
-        self.service = service
-            .map(|url| Arc::new(AuthService::new(same(), url)))
-            .or_else(|| self.service.take());
+        let service = AuthService::new(same(), &config.hawk).map(Arc::new);
+        self.service = service.or_else(|| self.service.take());
         self.trusts_forwarded |= config.hawk.trust_forwarded;
         self.principals.push(principal);
     }

@@ -96,7 +96,8 @@ pub struct ExplainArgs {
     /// The listener that the line would come in at
     #[arg(long, value_name = "NAME")]
     pub listener: String,
-    /// The principal that would send it; without it, the listener's own
+    /// The principal that would send it, however it is known; without it, whoever comes by the
+    /// listener and proves no more
     #[arg(long, value_name = "NAME")]
     pub principal: Option<String>,
     /// The line; without it, lines are read from standard input

@@ -95,7 +95,10 @@ impl Story<'_> {
         if let Err(denial) = self.gate.check(point) {
             writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point.name))?;
             if denial == Denial::NoPrincipal {
-                writeln!(text, "         (--principal NAME tells of one that shows credentials)")?;
+                writeln!(
+                    text,
+                    "         (--principal NAME tells of one that is known by more than the listener)"
+                )?;
             }
             return Ok(None);
         }

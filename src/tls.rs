@@ -2,7 +2,8 @@
 //!
 //! In reading order: what files hold and what is wrong with it ([`files`], pure), who a certificate
 //! names (`names`, pure); the end that is connected to ([`server`]) and the end that connects
-//! ([`client`]); and certificates that change while they are in use ([`keeper`]).
+//! ([`client`]); certificates that change while they are in use ([`keeper`]); and how a stream is
+//! read without waiting (`at_once`).
 //!
 //! A certificate is taken as it is at the moment of a handshake: a connection keeps the one that it
 //! began with. A new pair that does not fit together changes nothing. Private keys are never shown:
@@ -11,6 +12,7 @@
 //! Noticed in the book of the listener or backend: `certificate_renewed`, `certificate_kept` (the
 //! files have changed and cannot be used, so the old ones are kept).
 
+mod at_once;
 pub mod client;
 pub mod files;
 pub mod keeper;
@@ -18,6 +20,7 @@ mod live;
 mod names;
 pub mod server;
 
+pub use at_once::{at_once, try_now};
 pub use client::Client;
 pub use files::Problem;
 pub use keeper::{Keeper, Owner};

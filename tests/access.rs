@@ -237,6 +237,25 @@ async fn wrong_credentials_are_not_forgiven() {
 }
 
 #[tokio::test]
+async fn whoever_may_not_write_creates_no_database() {
+    let lines = "[listeners.lines]\nprotocol = \"influxdb\"\nbind = [\"tcp://127.0.0.1:0\"]\n";
+    let case = Case::start(&[lines, CI].concat()).await;
+    let form = format!("q=CREATE+DATABASE+x&padding={}", "x".repeat(128 << 10));
+    let ask = async |headers: &[(&str, &str)]| {
+        let kind = ("Content-Type", "application/x-www-form-urlencoded");
+        let headers = [&[kind], headers].concat();
+        let http = case.gateway.http("lines");
+        http.send(Method::POST, "/query", &headers, form.clone().into()).await.unwrap()
+    };
+    assert_eq!(ask(&[]).await.status, 401);
+    assert_eq!(ask(&[("Authorization", "Token guess")]).await.status, 401);
+    let ledger =
+        case.books("lines", 0, json!({ "unauthenticated": 1, "bad_credentials": 1 })).await;
+    assert_eq!(ledger["listeners"]["lines"]["received_bytes"], json!(0), "no body was read");
+    assert_eq!(ask(&[("Authorization", "Token ci-token")]).await.status, 200);
+}
+
+#[tokio::test]
 async fn nobody_writes_where_nobody_is_known() {
     let case = Case::start(CI).await;
     let reply =

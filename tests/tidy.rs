@@ -26,7 +26,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("when", "clock units"),
     ("access", "units"),
     ("waybill", "origin"),
-    ("tls", "books"),
+    ("tls", "books log_limit"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store tls units waybill"),
@@ -38,6 +38,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("client", "tls units"),
     // What is shown.
     ("telemetry", "books clock"),
+    ("client", "tls units"),
     ("dead_letters", "client clock lane route tls when"),
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),

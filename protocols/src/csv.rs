@@ -110,7 +110,8 @@ pub struct Refused {
     pub message: Cow<'static, str>,
 }
 
-/// The series that a table's path names: `build/times` of `statistics/build/times.csv`, `times` of any other.
+/// The series that a table's path names: `build/times` of `statistics/build/times.csv`, `times` of
+/// any other.
 pub fn series_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let stem = name.strip_suffix(".gz").unwrap_or(name);

@@ -2,12 +2,16 @@
 //!
 //! Its keys never leave it, so it is told what was signed and how, and answers with scopes. An answer
 //! holds for the very header and the very target that it was asked about, until it expires, and no
-//! longer than the service itself would take the header: a quarter of an hour after its time. Bounds: [`ANSWERS_MAX`] answers, [`ASKING_MAX`] questions at
-//! a time, [`PATIENCE`] for each.
+//! longer than the service itself would take the header: a quarter of an hour after its time. A
+//! header that is further from now than that is not asked about.
+//!
+//! Bounds: [`ANSWERS_MAX`] answers, [`ASKING_MAX`] questions at a time, [`PATIENCE`] for each. One
+//! address has [`Turns`] for a few of them only, unless a proxy stands before all clients.
 
 use super::gate::{Gate, Principal};
-use super::hawk::{Signed, Target};
+use super::hawk::{Hawk, Signed, Target};
 use super::scope::Scopes;
+use super::turns::Turns;
 use protocols::UnixNanos;
 use ring::digest::{Context, SHA256};
 use serde::Deserialize;
@@ -17,7 +21,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// A Taskcluster, and the principal that all it vouches for are.
 pub struct AuthService {
@@ -25,7 +28,7 @@ pub struct AuthService {
     url: String,
     client: OnceLock<Option<reqwest::Client>>,
     answers: Mutex<HashMap<[u8; 32], Vouched>>,
-    asking: Semaphore,
+    asking: Turns,
 }
 
 /// What the service says for somebody.
@@ -42,6 +45,8 @@ pub struct Vouched {
 pub enum Unvouched {
     /// The service does not know him, or not so.
     Denied,
+    /// Too much is being asked already, by his address or by all.
+    Busy,
     /// The service cannot be asked; for the log.
     Away(String),
 }
@@ -55,10 +60,13 @@ enum Said {
 }
 
 impl AuthService {
-    pub(super) fn new(principal: Arc<Principal>, root_url: &str) -> Self {
-        let url = format!("{}/api/auth/v1/authenticate-hawk", root_url.trim_end_matches('/'));
+    /// At the Taskcluster that this names, if it names one.
+    pub(super) fn new(principal: Arc<Principal>, hawk: &Hawk) -> Option<Self> {
+        let root_url = hawk.root_url.as_ref()?.trim_end_matches('/');
+        let url = format!("{root_url}/api/auth/v1/authenticate-hawk");
         let (client, answers) = (OnceLock::new(), Mutex::default());
-        Self { principal, url, client, answers, asking: Semaphore::new(ASKING_MAX) }
+        let each = if hawk.trust_forwarded { ASKING_MAX } else { ASKING_EACH };
+        Some(Self { principal, url, client, answers, asking: Turns::new(ASKING_MAX, each) })
     }
 
     /// The gate for somebody that it has vouched for.
@@ -70,7 +78,7 @@ impl AuthService {
     ///
     /// # Errors
     ///
-    /// It does not vouch for him, or cannot be asked.
+    /// It does not vouch for him, or cannot be asked, or not now.
     pub async fn ask(
         &self,
         signed: &Signed,
@@ -78,13 +86,14 @@ impl AuthService {
         from: Option<IpAddr>,
         now: UnixNanos,
     ) -> Result<Vouched, Unvouched> {
+        if now.0.saturating_sub(signed.time().0).unsigned_abs() > LATEST.unsigned_abs() {
+            return Err(Unvouched::Denied);
+        }
         let question = fingerprint(signed, target);
         if let Some(vouched) = self.answers().get(&question).filter(|it| now < it.until) {
             return Ok(vouched.clone());
         }
-        let Ok(_turn) = self.asking.try_acquire() else {
-            return Err(Unvouched::Away(format!("{ASKING_MAX} questions are open already")));
-        };
+        let _turn = self.asking.take(from).ok_or(Unvouched::Busy)?;
         let said = self.send(signed, target, from).await.map_err(Unvouched::Away)?;
         let Said::AuthSuccess { scopes, expires, hash } = said else {
             return Err(Unvouched::Denied);
@@ -189,9 +198,66 @@ fn client() -> Option<reqwest::Client> {
 
 const ANSWERS_MAX: usize = 10_000;
 const ASKING_MAX: usize = 64;
+/// Of them, for one address.
+const ASKING_EACH: usize = 8;
 /// A client that is kept waiting for longer comes again.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Tens of thousands of scopes.
 const BODY_MAX: usize = 4 << 20;
 /// How old a header may be for the service, in nanoseconds.
 const LATEST: i64 = 15 * 60 * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(trust_forwarded: bool) -> AuthService {
+        // Nobody listens there.
+        let root_url = Some("http://127.0.0.1:1".to_owned());
+        let hawk = Hawk { root_url, trust_forwarded, ..Hawk::default() };
+        let config = serde_json::from_str("{}").unwrap();
+        AuthService::new(Arc::new(Principal::new("x", &config, Arc::default())), &hawk).unwrap()
+    }
+
+    fn signed(ts: i64) -> Signed {
+        let header = format!("id=\"a\", ts=\"{ts}\", nonce=\"n\", mac=\"AAAA\"");
+        Signed::parse(&header, &header).unwrap()
+    }
+
+    fn target() -> Target {
+        let (method, resource) = ("POST".to_owned(), "/v1/points".to_owned());
+        Target { method, resource, host: "h".to_owned(), port: 80 }
+    }
+
+    #[tokio::test]
+    async fn what_no_service_takes_is_not_asked() {
+        let service = service(false);
+        let now = 1_700_000_000;
+        for (ts, asked) in [(0, false), (901, false), (900, true), (-900, true), (-901, false)] {
+            let ts = if ts == 0 { 0 } else { now + ts };
+            let answer = service.ask(&signed(ts), &target(), None, UnixNanos::from_secs(now)).await;
+            match answer.unwrap_err() {
+                Unvouched::Denied => assert!(!asked, "{ts}"),
+                why => assert!(asked && matches!(why, Unvouched::Away(_)), "{ts} {why:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stranger_leaves_turns_for_others() {
+        let now = UnixNanos::from_secs(1_700_000_000);
+        for (trust_forwarded, busy) in [(false, true), (true, false)] {
+            let service = service(trust_forwarded);
+            let from = |text: &str| Some(text.parse().unwrap());
+            let turns: Vec<_> =
+                (0..ASKING_EACH).map(|_| service.asking.take(from("192.0.2.1")).unwrap()).collect();
+            let ask = async |address| {
+                service.ask(&signed(now.secs()), &target(), from(address), now).await.unwrap_err()
+            };
+            assert_eq!(ask("192.0.2.1").await == Unvouched::Busy, busy);
+            assert!(matches!(ask("192.0.2.2").await, Unvouched::Away(_)));
+            drop(turns);
+            assert!(matches!(ask("192.0.2.1").await, Unvouched::Away(_)));
+        }
+    }
+}

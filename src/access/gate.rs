@@ -138,7 +138,7 @@ impl Gate {
     pub fn spend(&self, series: impl FnOnce() -> u64, now: UnixNanos) -> Result<(), Denial> {
         let Some((quota, meter)) = self.quota() else { return Ok(()) };
         let spent = match quota.counts_series() {
-            true => meter.spend(quota, 1, std::iter::once(series()), now),
+            true => meter.spend(quota, 1, &[series()], now),
             false => meter.spend_points(quota, 1, now),
         };
         spent.map_err(|exceeded| Denial::Quota(exceeded.kind))
@@ -156,7 +156,18 @@ impl Gate {
         now: UnixNanos,
     ) -> Result<(), Refused> {
         let Some((quota, meter)) = self.quota() else { return Ok(()) };
-        meter.spend(quota, points as u64, series, now).map_err(Refused::from)
+        let series: Vec<_> = if quota.counts_series() { series.collect() } else { Vec::new() };
+        meter.spend(quota, points as u64, &series, now).map_err(Refused::from)
+    }
+
+    /// Whether what passes is paid for.
+    pub fn is_metered(&self) -> bool {
+        self.quota().is_some()
+    }
+
+    /// Whether a point of a series that is known could be paid for now; nothing is used up.
+    pub fn can_spend(&self, now: UnixNanos) -> bool {
+        self.quota().is_none_or(|(quota, meter)| meter.has_room(quota, now))
     }
 
     /// Whether something of a point that passes depends on its series' not being known.

@@ -32,6 +32,12 @@ impl Network {
             Some(_) => return Err(wrong()),
             None => most,
         };
+        if let IpAddr::V6(six) = address
+            && let Some(four) = six.to_ipv4_mapped()
+            && let Some(prefix) = prefix.checked_sub(MAPPED)
+        {
+            return Err(format!("`{text}` is a network of IPv4; write \"{four}/{prefix}\""));
+        }
         let network = Self { address, prefix };
         let first = network.masked(address);
         if first != number(address) {
@@ -84,6 +90,9 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+/// The first bits of an address of IPv4 that is written as one of IPv6.
+const MAPPED: u8 = 96;
+
 const EXAMPLE: &str = "write for example \"10.0.0.0/8\" or \"fd00::/8\"";
 
 #[cfg(test)]
@@ -119,6 +128,12 @@ mod tests {
         {
             let problem = Network::parse(text).unwrap_err();
             assert!(problem.ends_with(EXAMPLE), "{problem}");
+        }
+        for (text, hint) in
+            [("::ffff:10.0.0.0/104", "10.0.0.0/8"), ("::ffff:192.0.2.1", "192.0.2.1/32")]
+        {
+            let problem = Network::parse(text).unwrap_err();
+            assert!(problem.ends_with(&format!("; write \"{hint}\"")), "{problem}");
         }
     }
 

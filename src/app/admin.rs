@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 /// Serves admin requests on whatever sockets it was last given.
 pub(super) struct Admin {
@@ -123,16 +123,8 @@ impl Lock {
     async fn open(&self, stream: Stream, peer: Peer) -> Option<Stream> {
         match stream.secure(&self.server, TIMEOUTS.header).await {
             Ok(stream) => Some(stream),
-            Err(why) if !why.counts() => {
-                self.book.noticed.add("closed_unused", 1);
-                None
-            }
             Err(why) => {
-                self.book.rejected.add("tls_handshake", 1);
-                if let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) {
-                    let reason = "tls_handshake";
-                    warn!(listener = ADMIN, reason, %peer, %why, suppressed, "refused");
-                }
+                why.tell(ADMIN, &self.book, &self.log, &peer);
                 None
             }
         }
@@ -210,9 +202,6 @@ fn views(plan: &Plan) -> Vec<RouteView> {
 
 /// People and scrapers; more would be a mistake somewhere.
 const CONNECTIONS: usize = 256;
-
-/// How often a line about one kind of failed handshake is written.
-const REFUSED_EVERY: Duration = Duration::from_secs(10);
 
 const TIMEOUTS: http::Timeouts = http::Timeouts {
     idle: Duration::from_secs(60),

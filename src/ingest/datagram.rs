@@ -231,7 +231,8 @@ fn take(
     mut receive: impl FnMut(&mut Arrival<'_>) -> io::Result<Filled>,
 ) -> bool {
     let table = receiver.intake.table();
-    let lines = receiver.intake.lines(&table, &mut receiver.memo);
+    let by_network = matches!(socket, Datagrams::Udp { .. });
+    let lines = receiver.intake.lines(&table, &mut receiver.memo, by_network);
     let mut arrival = Arrival { lines, lost: None, datagrams: 0, bytes: 0 };
     let mut empty = false;
     while !empty && arrival.lines.points() < BATCH_POINTS {

@@ -15,7 +15,8 @@ use tokio::time::sleep;
 /// Accepts connections until the listener stops, those among them that are waiting by then;
 /// at a socket that a successor will have (`handed_in`) they wait for that one.
 pub(super) async fn run(acceptor: Acceptor, handed_in: bool, context: Context) {
-    let mut door = Door { speech: Speech::of(&context), context, admitted: 0 };
+    let Some(speech) = Speech::of(&context) else { return };
+    let mut door = Door { speech, context, admitted: 0 };
     loop {
         tokio::select! {
             biased; // The runtime's budget for one task keeps a crowd from going on for ever.
@@ -35,14 +36,15 @@ enum Speech {
 }
 
 impl Speech {
-    fn of(context: &Context) -> Self {
-        match context.config.protocol {
-            // Files have no connections.
-            Protocol::Statsd | Protocol::File => Self::Statsd,
+    /// Files have no connections.
+    fn of(context: &Context) -> Option<Self> {
+        Some(match context.config.protocol {
+            Protocol::Statsd => Self::Statsd,
             Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
             Protocol::Http => Self::Http(http::points_app(context)),
             Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
-        }
+            Protocol::File => return None,
+        })
     }
 
     async fn serve(self, connection: Connection) {
@@ -77,7 +79,7 @@ async fn secured(connection: Connection) -> Option<Connection> {
         secured = handshake => match secured {
             Ok(stream) => Some(known(Connection { stream, presence })),
             Err(why) => {
-                context.refuse_handshake(&why, (&presence.peer).into());
+                context.refuse_handshake(&why, &presence.peer);
                 None
             }
         },

@@ -151,14 +151,8 @@ impl Context {
     }
 
     /// Counts a client whose handshake came to nothing, and now and then logs why.
-    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: Who<'_>) {
-        if !why.counts() {
-            return self.book.noticed.add("closed_unused", 1);
-        }
-        self.book.rejected.add("tls_handshake", 1);
-        let Some(suppressed) = self.log.pass(why.word(), REFUSED_EVERY) else { return };
-        let listener = &*self.listener;
-        warn!(listener, reason = "tls_handshake", %peer, %why, suppressed, "refused");
+    pub(super) fn refuse_handshake(&self, why: &Refusal, peer: &Peer) {
+        why.tell(&self.listener, &self.book, &self.log, peer);
     }
 
     /// Whether a rare warning about `matter` is due again.
@@ -297,12 +291,18 @@ impl Intake {
     }
 
     /// A way for lines of statsd that are routed one by one; what was learnt from earlier ones is
-    /// in the memo.
-    pub(super) fn lines<'t>(&'t mut self, table: &'t Table, memo: &'t mut Memo) -> Lines<'t> {
+    /// in the memo. Of what comes by the network each sender may be another one.
+    pub(super) fn lines<'t>(
+        &'t mut self,
+        table: &'t Table,
+        memo: &'t mut Memo,
+        by_network: bool,
+    ) -> Lines<'t> {
         memo.align(table);
         let Self { context, batch, router, .. } = self;
         router.enter(table);
-        let strangers = table.access.asks_for_addresses().then(|| Strangers::new(router, table));
+        let are_strangers = by_network && table.access.asks_for_addresses();
+        let strangers = are_strangers.then(|| Strangers::new(router, table));
         let (times, crossing) = (context.times(), router.cross(table));
         Lines { context, times, memo, batch, crossing, refused: 0, strangers }
     }

@@ -7,9 +7,9 @@
 //! longer than the work. So heads are looked for a [block](BLOCK) of lines at a time, in loops so
 //! short that the processor asks memory for several of them at once.
 //!
-//! What is known of a head holds for one sender. All that comes by a socket has one, unless senders
-//! are told apart by their addresses: then nothing is remembered, and the datagrams of each principal
-//! cross together.
+//! What is known of a head holds for one sender. All that comes by a socket has one, unless it comes by
+//! the network and senders are told apart by their addresses: then nothing is remembered, and the
+//! datagrams of each principal cross together.
 
 use super::intake::{Context, Who, proof};
 use crate::net::Peer;
@@ -108,13 +108,19 @@ impl Lines<'_> {
         for seen in &mut *block {
             seen.at = self.memo.seek(seen.hash);
         }
+        // To be asked for is to be seen in this window, which a line that is refused is not: where
+        // that may be for want of quota, each is asked for in its turn.
+        let is_metered = self.crossing.is_metered();
         for seen in &mut *block {
             let Self { memo, crossing, .. } = self;
-            // To be asked for is to be seen in this window, which a line that is refused is not.
             let is_sound = seen.line.has_number();
-            seen.at = seen.at.filter(|at| is_sound && crossing.is_current(memo.steps(*at)));
+            let mut is_current = |at: &u32| is_metered || crossing.is_current(memo.steps(*at));
+            seen.at = seen.at.filter(|at| is_sound && is_current(at));
         }
-        for seen in &*block {
+        for seen in &mut *block {
+            let Self { memo, crossing, .. } = self;
+            let mut is_paid = |at: &u32| crossing.can_pay() && crossing.is_current(memo.steps(*at));
+            seen.at = seen.at.filter(|at| !is_metered || is_paid(at));
             if !seen.at.is_some_and(|at| self.repeat(at, &seen.line)) {
                 self.parse(seen.line.line, Some(&seen.line), || peer(seen.from));
             }

@@ -5,18 +5,16 @@
 //! A stream that ends without TLS's own word for it ("close notify") may have been cut, so this is
 //! an error; what came before is good.
 
-use crate::tls::{PeerCertificate, Refusal, Server};
+use crate::tls::{PeerCertificate, Refusal, Server, at_once, try_now};
 use nix::sys::socket::{MsgFlags, recv};
-use std::future::poll_fn;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
@@ -70,8 +68,8 @@ impl Secured {
     pub(super) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(into);
         let tls = &mut self.tls;
-        let polled = at_once(|cx| Pin::new(&mut *tls).poll_read(cx, &mut buffer));
-        let read = taken(polled).map(|()| buffer.filled().len());
+        let read = try_now(|cx| Pin::new(&mut *tls).poll_read(cx, &mut buffer));
+        let read = read.map(|()| buffer.filled().len());
         self.is_readable = read.is_ok();
         read
     }
@@ -85,7 +83,7 @@ impl Secured {
     }
 
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        taken(at_once(|cx| Pin::new(&mut self.tls).poll_write(cx, bytes)))
+        try_now(|cx| Pin::new(&mut self.tls).poll_write(cx, bytes))
     }
 
     /// Whether nothing is left of what was encrypted.
@@ -123,20 +121,6 @@ async fn explain(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut rest = (&mut stream).take(LINGER_BYTES_MAX);
     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
-}
-
-/// Polls once. Nobody waits here: who does waits for the socket. So it is the kernel alone that may
-/// say no, and not the runtime because this task has done much already: whoever then waits for a
-/// socket that is ready would go round and round.
-fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-    pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(Waker::noop()))
-}
-
-fn taken<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
-    match polled {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
-    }
 }
 
 impl AsyncRead for Secured {
@@ -237,6 +221,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
+    use std::io::ErrorKind;
     use tokio::net::TcpListener;
     use tokio_rustls::{TlsConnector, client};
 

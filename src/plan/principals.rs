@@ -9,7 +9,7 @@ use crate::config::substitute::read_trimmed;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
 use crate::units::{Address, Secret};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
@@ -53,8 +53,13 @@ fn secrets(key: &str, config: &mut Config, findings: &mut Findings) {
 }
 
 fn hawk(key: &str, config: &mut Config, findings: &mut Findings) {
+    let mut ids = BTreeSet::new();
     for (i, one) in config.hawk.credentials.iter_mut().enumerate() {
         let key = format!("{key}.hawk.credentials[{i}]");
+        if !ids.insert(one.id.clone()) {
+            let message = format!("there is a key `{}` already", one.id);
+            findings.mistakes.push(Mistake::new(&key, message).hint("an id has one key"));
+        }
         let file = one.key_file.clone();
         secret(&format!("{key}.key"), &mut one.key, file.as_ref(), Secret::new, findings);
         if one.key.is_none() && file.is_none() {
@@ -414,6 +419,14 @@ mod tests {
             (
                 "networks = ['10.0.0.1/8']",
                 &["networks[0]: `10.0.0.1/8` has bits beyond its first 8"],
+            ),
+            (
+                "networks = ['::ffff:10.0.0.0/104']",
+                &["networks[0]: `::ffff:10.0.0.0/104` is a network of IPv4"],
+            ),
+            (
+                "hawk.credentials = [{ id = 'k', key = 'a' }, { id = 'k', key = 'b' }]",
+                &["hawk.credentials[1]: there is a key `k` already"],
             ),
             ("unix = [{}]", &["unix[0]: it asks for neither"]),
             ("basic = [{ username = 'u' }]", &["basic[0]: there is no `password`"]),

@@ -242,8 +242,21 @@ impl<'t> Crossing<'t> {
         self.lasting.then_some(&self.steps)
     }
 
+    /// Whether each point pays for itself.
+    pub fn is_metered(&self) -> bool {
+        matches!(self.toll, Toll::Each(_)) && self.gate.is_metered()
+    }
+
+    /// Whether a point could be paid for just now.
+    pub fn can_pay(&self) -> bool {
+        match self.toll {
+            Toll::Each(now) => self.gate.can_spend(now),
+            Toll::Paid => true,
+        }
+    }
+
     /// Whether the series of all these steps still stand where they stood. If so they do until the
-    /// end of the batch.
+    /// end of the batch. To be asked for is to be seen in this window.
     pub fn is_current(&mut self, steps: &[Step]) -> bool {
         steps.iter().all(|step| match *step {
             Step::Absorb { lane, place } => {

@@ -8,8 +8,8 @@
 //!
 //! What is remembered dies with the table that it was learnt from, and is bounded, by [`FORMS`] and
 //! by [`TEXT_MAX`]. When it is full it starts anew, and where forms come back too seldom to be
-//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and the listener; if
-//! it is to depend on who sends it, each who does needs forms of his own.
+//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and the
+//! listener; if it is to depend on who sends it, each who does needs forms of his own.
 
 use super::router::{Edition, Table};
 use super::script::Script;

@@ -144,12 +144,8 @@ impl Router {
         self.submit_and_tell(None, batch, |_, _| {})
     }
 
-    /// As [`submit`](Self::submit), with readings that were known again among the points.
-    pub fn submit_with(&mut self, readings: Readings, batch: &mut Batch) -> Submitted {
-        self.submit_and_tell(Some(readings), batch, |_, _| {})
-    }
-
-    /// Both of these, and tells which points were denied.
+    /// As [`submit`](Self::submit), with readings that were known again among the points; tells which
+    /// points were denied.
     pub fn submit_and_tell(
         &mut self,
         readings: Option<Readings>,

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage,
-    PeerIncompatible, RootCertStore, SignatureScheme,
+    PeerIncompatible, ProtocolVersion, RootCertStore, SignatureScheme,
 };
 use std::error::Error as StdError;
 use std::fmt;
@@ -94,7 +94,9 @@ impl Client {
         let name = server_name(wanted).map_err(|problem| io::Error::other(problem.message))?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut stream = connector.connect(name, io).await.map_err(in_words)?;
-        if settings.cert.is_some() {
+        let is_judged_later =
+            stream.get_ref().1.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        if settings.cert.is_some() && is_judged_later {
             // One that stays silent has not refused it.
             if let Ok(verdict) = timeout(VERDICT, verdict(&mut stream)).await {
                 verdict.map_err(in_words)?;

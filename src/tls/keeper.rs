@@ -1,10 +1,12 @@
 //! Looks after certificates that may change while they are in use.
 //!
 //! At every reload, and on a timer, the files of all that is in use are read again. What has changed
-//! and can be used is in use from then on; what cannot is told and counted, and changes nothing.
+//! and can be used is in use from then on, and what is odd about it is told; what cannot is told and
+//! counted, and changes nothing.
 
 pub use super::live::Renewal;
 
+use super::files::Problem;
 use crate::books::{BackendBook, ListenerBook};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -54,7 +56,7 @@ impl Keeper {
             let Some(renewable) = renewable.upgrade() else { continue };
             match renewable.renew() {
                 Renewal::Same => {}
-                Renewal::New => owner.renewed(),
+                Renewal::New(oddities) => owner.renewed(&oddities),
                 Renewal::Kept(problem) => owner.kept(&problem.to_string()),
                 Renewal::StillKept => owner.notice("certificate_kept"),
             }
@@ -113,8 +115,14 @@ impl Owner {
         }
     }
 
-    fn renewed(&self) {
+    fn renewed(&self, oddities: &[Problem]) {
         self.notice("certificate_renewed");
+        for odd in oddities {
+            match self {
+                Self::Listener(name, _) => warn!(listener = %name, "the new certificate: {odd}"),
+                Self::Backend(name, _) => warn!(backend = %name, "the new certificates: {odd}"),
+            }
+        }
         match self {
             Self::Listener(name, _) => {
                 info!(listener = %name, "new connections get the new certificate");

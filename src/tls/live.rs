@@ -33,8 +33,8 @@ pub(super) struct Made<T> {
 pub enum Renewal {
     /// They are as they were.
     Same,
-    /// They are new and in use.
-    New,
+    /// They are new and in use; so much is odd about them.
+    New(Vec<Problem>),
     /// They cannot be used; what was made of earlier ones is kept. Told once for each problem.
     Kept(Problem),
     /// So it is still.
@@ -82,9 +82,9 @@ impl<S: Source> Live<S> {
     /// Looks at the files, and makes the value anew if they have changed. Reads them whole: a
     /// change that keeps size and time is seen, too.
     pub(super) fn renew(&self) -> Renewal {
-        let made = make(&self.source);
+        // Locked before it reads, so that of two who renew at a time the later one has the newer.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match made {
+        match make(&self.source) {
             Ok((_, print)) if print.as_ref() == seen.print.as_ref() => {
                 seen.problem = None;
                 Renewal::Same
@@ -92,7 +92,7 @@ impl<S: Source> Live<S> {
             Ok((made, print)) => {
                 self.value.store(Arc::new(made.value));
                 *seen = Seen { print, expires: made.expires, problem: None };
-                Renewal::New
+                Renewal::New(made.oddities)
             }
             Err(problem) if seen.problem.as_ref() == Some(&problem) => Renewal::StillKept,
             Err(problem) => {

@@ -4,6 +4,8 @@ use super::files::{self, File, Problem};
 use super::keeper::Renew;
 use super::live::{Live, Made, Renewal, Source, file};
 use super::{ServerSettings, provider};
+use crate::books::ListenerBook;
+use crate::log_limit::LogLimit;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible, ServerConfig};
@@ -16,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tracing::warn;
 
 /// What a listener with a `tls` block shows to its clients.
 #[derive(Clone, Debug)]
@@ -128,12 +131,30 @@ pub enum Refusal {
 
 impl Refusal {
     /// Whether something was refused, or somebody only looked.
-    pub const fn counts(&self) -> bool {
+    const fn counts(&self) -> bool {
         !matches!(self, Self::Unused)
     }
 
+    /// Counts it for a listener, and now and then logs it.
+    pub fn tell(
+        &self,
+        listener: &str,
+        book: &ListenerBook,
+        log: &LogLimit,
+        peer: &dyn fmt::Display,
+    ) {
+        if !self.counts() {
+            return book.noticed.add("closed_unused", 1);
+        }
+        let reason = "tls_handshake";
+        book.rejected.add(reason, 1);
+        if let Some(suppressed) = log.pass(self.word(), TOLD_EVERY) {
+            warn!(listener, reason, %peer, why = %self, suppressed, "refused");
+        }
+    }
+
     /// One word, so that one sort of trouble does not hide another in a log that is limited.
-    pub const fn word(&self) -> &'static str {
+    const fn word(&self) -> &'static str {
         match self {
             Self::Unused => "tls_unused",
             Self::Plain => "tls_plain",
@@ -206,3 +227,6 @@ impl fmt::Display for Refusal {
         }
     }
 }
+
+/// How often a line about one kind of failed handshake is written.
+const TOLD_EVERY: Duration = Duration::from_secs(10);

@@ -4,7 +4,8 @@ use super::live::Renewal;
 use super::*;
 use crate::books::Books;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -161,11 +162,54 @@ fn new_files_are_used_when_they_fit_together() {
         assert_eq!(server.renew(), Renewal::StillKept);
     }
     write(dir.path(), &other, &other_key);
-    assert_eq!(server.renew(), Renewal::New);
+    assert_eq!(server.renew(), Renewal::New(Vec::new()));
+    let (past, past_key) =
+        authority.issue(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    write(dir.path(), &past.pem(), &past_key);
+    let Renewal::New(odd) = server.renew() else { panic!("it can be used") };
+    assert!(odd.len() == 1 && odd[0].message.contains("has expired"), "{odd:?}");
+    write(dir.path(), &other, &other_key);
+    assert_eq!(server.renew(), Renewal::New(Vec::new()));
     fs::remove_file(dir.path().join("key.pem")).unwrap();
     assert!(matches!(server.renew(), Renewal::Kept(_)));
     fs::write(dir.path().join("key.pem"), &other_key).unwrap();
     assert_eq!(server.renew(), Renewal::Same);
+}
+
+/// In TLS 1.2 the handshake has told already whether the certificate was taken.
+#[tokio::test(start_paused = true)]
+async fn only_where_the_verdict_comes_later_is_it_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("root");
+    let (cert, key) = authority.pair();
+    write(dir.path(), &cert, &key);
+    fs::write(dir.path().join("ca.pem"), authority.0.pem()).unwrap();
+    let path = |name: &str| Some(dir.path().join(name));
+    let (ca, cert, key) = (path("ca.pem"), path("cert.pem"), path("key.pem"));
+    let both = ClientSettings { ca, cert, key, ..ClientSettings::default() };
+    let (client, _) = Client::load(&both).unwrap();
+    for (version, waits) in [(&TLS12, false), (&TLS13, true)] {
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                CertificateDer::pem_file_iter(dir.path().join("cert.pem"))
+                    .unwrap()
+                    .collect::<Result<_, _>>()
+                    .unwrap(),
+                PrivateKeyDer::from_pem_file(dir.path().join("key.pem")).unwrap(),
+            )
+            .unwrap();
+        // It says nothing of its own accord.
+        config.send_tls13_tickets = 0;
+        let (one, other) = tokio::io::duplex(1 << 16);
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let before = tokio::time::Instant::now();
+        let (near, far) = tokio::join!(client.connect("a.test", one), acceptor.accept(other));
+        assert!(near.is_ok() && far.is_ok());
+        assert_eq!(before.elapsed() >= Duration::from_millis(500), waits, "{version:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,14 +1,13 @@
 //! What a shipper holds open: a stream, or a socket for datagrams.
 
 use super::calls::Call;
-use crate::tls::Client;
+use crate::tls::{Client, try_now};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use tokio_rustls::client::TlsStream;
@@ -120,11 +119,8 @@ fn open(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> bool {
 /// Reads what is there, without waiting.
 fn try_read(stream: &mut TlsStream<TcpStream>, into: &mut [u8]) -> io::Result<usize> {
     let mut buffer = ReadBuf::new(into);
-    let mut cx = Context::from_waker(Waker::noop());
-    match Pin::new(stream).poll_read(&mut cx, &mut buffer) {
-        Poll::Ready(read) => read.map(|()| buffer.filled().len()),
-        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
-    }
+    let read = try_now(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer));
+    read.map(|()| buffer.filled().len())
 }
 
 /// A connected socket for datagrams.

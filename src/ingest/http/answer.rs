@@ -100,9 +100,7 @@ impl Refusal {
         web.refuse(self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
         if let Some(again) = self.again {
-            // Whole seconds, and not too early.
-            let secs = again.as_secs() + u64::from(again.subsec_nanos() > 0);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(secs.max(1)));
+            ask_to_come_back(&mut response, again);
         }
         for challenge in &self.challenges {
             let challenge = HeaderValue::from_static(challenge);
@@ -190,7 +188,7 @@ impl Taken {
         }
         // With a key it is safe to ask again what has become of the points.
         if self.key != Key::None && response.status() == StatusCode::GATEWAY_TIMEOUT {
-            ask_to_come_back(&mut response);
+            ask_to_come_back(&mut response, SOON);
         }
         response
     }
@@ -225,13 +223,15 @@ pub(super) fn respond(answer: Answer) -> Response {
         None => status.into_response(),
     };
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT) {
-        ask_to_come_back(&mut response);
+        ask_to_come_back(&mut response, SOON);
     }
     response
 }
 
-fn ask_to_come_back(response: &mut Response) {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
+/// In whole seconds, and not too early.
+fn ask_to_come_back(response: &mut Response, after: Duration) {
+    let secs = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(secs.max(1)));
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.
@@ -249,4 +249,4 @@ const REPLAYED: &str = "idempotency-replayed";
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 
 /// A queue that moves at all has room after a second.
-const RETRY_AFTER_SECS: &str = "1";
+const SOON: Duration = Duration::from_secs(1);

@@ -3,7 +3,8 @@
 //! Credentials stand in the header `Authorization`; senders of InfluxDB 1.x may write `u` and `p`
 //! into the query instead. Wrong ones are 401, whatever the connection proves, and so are none where
 //! it proves nothing. Where there are no principals nobody is asked. Counts as rejected
-//! `unauthenticated`, `bad_credentials`, and `auth_service_away`, which is 503.
+//! `unauthenticated`, `bad_credentials`, and `auth_service_away` and `auth_service_busy`, which are
+//! 503.
 
 use super::answer::{Refusal, Web};
 use super::{query, target};
@@ -83,6 +84,7 @@ impl Question {
             Err(Unvouched::Denied) => {
                 Err(Refusal::new(401, "bad_credentials", WRONG).challenging(challenges))
             }
+            Err(Unvouched::Busy) => Err(Refusal::new(503, "auth_service_busy", BUSY)),
             Err(Unvouched::Away(why)) => {
                 web.warn_of_auth_service(&why);
                 Err(Refusal::new(503, "auth_service_away", AWAY))
@@ -179,5 +181,7 @@ fn in_query(text: &str) -> Result<Option<Credential>, Unreadable> {
 
 const MISSING: &str = "who writes here has to say who he is; nothing of the request was kept";
 const WRONG: &str = "nobody has these credentials; nothing of the request was kept";
+const BUSY: &str = "too many ask for themselves now whose credentials are not known yet; nothing of the request was \
+     kept";
 const AWAY: &str =
     "who knows these credentials cannot be asked now; nothing of the request was kept";

@@ -2,10 +2,12 @@
 //! what they ask before: `/ping`, `/health`, and to create their database.
 //!
 //! Where points go is the routing table's to say, so `db`, `rp`, `org` and `bucket` are taken
-//! and change nothing, and so are users, passwords and tokens where there are no principals. Good lines of a body are kept,
-//! by either path; of the bad ones the answer tells the numbers and what is wrong with them.
+//! and change nothing, and so are users, passwords and tokens where there are no principals. Good
+//! lines of a body are kept, by either path; of the bad ones the answer tells the numbers and what
+//! is wrong with them.
 
 use super::answer::{Refusal, Taken, Web, Words, reply};
+use super::credentials::Sender;
 use super::taking::take;
 use super::{body, query};
 use crate::ingest::bodies::Whole;
@@ -81,13 +83,16 @@ async fn create_database(State(web): State<Web>, request: Request) -> Response {
     }
 }
 
-/// What stands under `q`, in the query string or in a form.
+/// What stands under `q`, in the query string or in a form. Whoever may not write is not listened to:
+/// a form takes memory that bodies need.
 async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
+    let admitted = Sender::of(&request, web)?.admitted(web).await?;
     let by_query = request.uri().query().unwrap_or("").to_owned();
     let by_form = match *request.method() {
-        Method::POST => body::read(request, None, web).await?,
+        Method::POST => body::read(request, admitted.gate.body_max(), web).await?,
         _ => Whole::default(),
     };
+    admitted.check(&by_form)?;
     let texts = [by_query.as_str(), str::from_utf8(&by_form).unwrap_or("")];
     Ok(texts.into_iter().find_map(|text| query::text(text, "q")).unwrap_or_default())
 }

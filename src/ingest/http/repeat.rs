@@ -6,7 +6,8 @@
 //! `Idempotency-Replayed: true` and noticed as `repeated_request`; another one under the same key
 //! is 422 (`key_conflict`), and one whose twin is at work for too long is 409 (`key_in_use`).
 //! A key belongs to its sender: where senders are known, another one's key of that spelling is
-//! another key. A twin whose points are still on their way is at work, even if its sender was answered 504.
+//! another key. A twin whose points are still on their way is at work, even if its sender was
+//! answered 504.
 
 use super::answer::{Refusal, Web};
 use crate::access::Gate;

@@ -102,6 +102,17 @@ fn guarded() -> Access {
     )
 }
 
+/// The same with a quota, and no shape.
+fn metered() -> Access {
+    let principals = json!({ "p": {
+        "listeners": ["under_test"],
+        "scopes": ["stats:put-points:*"],
+        "quota": { "points_per_second": 2, "burst": 2 },
+    } });
+    let principals = serde_json::from_value(principals).unwrap();
+    Access::new(&principals, std::iter::empty(), &Meters::default())
+}
+
 /// Sends datagrams; each batch of them is followed by the end of a window.
 async fn outcome(
     access: Access,
@@ -115,11 +126,11 @@ async fn outcome(
         if forgetful {
             for line in batch.iter().flat_map(|datagram| datagram.split_inclusive('\n')) {
                 memo = Memo::default();
-                intake.lines(&table, &mut memo).take([line.as_bytes()], |_| None);
+                intake.lines(&table, &mut memo, false).take([line.as_bytes()], |_| None);
             }
         } else {
             let datagrams = batch.iter().map(String::as_bytes);
-            intake.lines(&table, &mut memo).take(datagrams, |_| None);
+            intake.lines(&table, &mut memo, false).take(datagrams, |_| None);
         }
         drop(table);
         sleep(Duration::from_secs(11)).await;
@@ -161,6 +172,29 @@ fn a_refused_line_of_a_known_head_leaves_no_trace() {
     assert_eq!(known, unknown);
 }
 
+/// A flood beyond its quota would keep its series for ever.
+#[test]
+fn a_line_without_quota_leaves_no_trace() {
+    let flood = ["r.a:1|c\nr.a:1|c\n", "n.a:1|c|@0.5\n"].concat();
+    let batches = ["n.a:1|c|@0.5\n", &flood, "n.a:1|g\nn.b,t=1:1|c\n"];
+    let batches = batches.map(|lines| vec![lines.to_owned()]);
+    let [known, unknown] =
+        [false, true].map(|forgetful| paused().block_on(outcome(metered(), &batches, forgetful)));
+    assert_eq!(known, unknown);
+}
+
+/// What has no address needs not be told apart by it.
+#[tokio::test(start_paused = true)]
+async fn only_the_network_brings_strangers() {
+    let principals = json!({ "p": { "networks": ["10.0.0.0/8"] } });
+    let principals = serde_json::from_value(principals).unwrap();
+    let yard = Yard::new(Access::new(&principals, std::iter::empty(), &Meters::default()));
+    let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
+    let table = intake.table();
+    assert!(intake.lines(&table, &mut memo, true).strangers.is_some());
+    assert!(intake.lines(&table, &mut memo, false).strangers.is_none());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
@@ -172,7 +206,7 @@ proptest! {
         let batches: Vec<Vec<String>> = batches.iter().map(|batch| {
             batch.iter().map(|lines| lines.concat()).collect()
         }).collect();
-        for access in [Access::default, guarded] {
+        for access in [Access::default, guarded, metered] {
             let run = |forgetful| outcome(access(), &batches, forgetful);
             let known = paused().block_on(run(false));
             let unknown = paused().block_on(run(true));
