@@ -38,7 +38,6 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("client", "tls units"),
     // What is shown.
     ("telemetry", "books clock"),
-    ("client", "tls units"),
     ("dead_letters", "client clock lane route tls when"),
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),

@@ -76,7 +76,13 @@ impl Listeners {
                     self.running.insert(name.clone(), listener);
                 }
                 replaced => {
-                    leaving.extend(replaced);
+                    if config.protocol == Protocol::File {
+                        // Whoever reads on has to know how far the other one came.
+                        let reading: Vec<_> = replaced.into_iter().collect();
+                        self.answering.extend(stop(reading, deadline).await);
+                    } else {
+                        leaving.extend(replaced);
+                    }
                     self.start(name, config, bound, tls.remove(name), world);
                 }
             }

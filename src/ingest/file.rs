@@ -205,12 +205,27 @@ mod tests {
         let line = format!("{}\n", " ".repeat(CHUNK - 1));
         std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
         let (mut desk, _listener) = desk(dir.path());
-        let mut open = Open::new(path, &desk).unwrap();
+        let mut open = Open::new(path, &mut desk).unwrap();
         assert_eq!(desk.read_some(&mut open).await, Step::More);
         assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
-        let kept = Positions::read(dir.path(), &desk.context);
+        let mut kept = Positions::read(dir.path(), &desk.context);
         assert!(kept.of(open.id, &mut open.file).unwrap().offset > 0);
         assert_eq!(desk.read_some(&mut open).await, Step::End);
         assert_eq!(open.decoder.read(), ((TURN + 1) * CHUNK) as u64);
+    }
+
+    /// The kernel gives the number of a file that is gone to the next one.
+    #[test]
+    fn a_file_in_the_place_of_another_is_known_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let (mut desk, _listener) = desk(dir.path());
+        for text in ["x", "y", "z"] {
+            std::fs::write(&path, text.repeat(1000)).unwrap();
+            let mut open = Open::new(path.clone(), &mut desk).unwrap();
+            assert_eq!(open.decoder.read(), 0, "it is not the one before");
+            desk.positions.note(open.id, &path, &mut open.file, 900, 1);
+            assert_eq!(desk.positions.of(open.id, &mut open.file).unwrap().offset, 900);
+        }
     }
 }

@@ -310,6 +310,7 @@ fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
         return;
     }
     let by_network = principals().any(|principal| !principal.networks.is_empty());
+    let by_certificate = principals().any(|principal| !principal.mtls.is_empty());
     let by_user = principals().any(|principal| !principal.unix.is_empty());
     for (name, listener) in &sections.listeners {
         let Some(listener) = listener else { continue };
@@ -326,10 +327,12 @@ fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
         if listener.protocol != Protocol::Statsd {
             continue;
         }
+        let shows_certificate = listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         for (i, bind) in listener.bind.iter().enumerate() {
             let may_be_known = match bind.parse() {
                 Ok(Address::Unix(_)) => by_user,
                 Ok(Address::Unixgram(_)) => false,
+                Ok(Address::Tcp(_)) if shows_certificate => by_network || by_certificate,
                 Ok(Address::Udp(_) | Address::Tcp(_)) | Err(_) => by_network,
             };
             if !may_be_known {

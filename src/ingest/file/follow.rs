@@ -105,7 +105,7 @@ impl Followed {
 
 impl Open {
     /// A file that is read from where that ended before. Blocks.
-    pub(super) fn new(path: PathBuf, desk: &Desk) -> io::Result<Self> {
+    pub(super) fn new(path: PathBuf, desk: &mut Desk) -> io::Result<Self> {
         let mut file = File::open(&path)?;
         let id = id_of(&file.metadata()?);
         let position = desk.positions.of(id, &mut file)?;

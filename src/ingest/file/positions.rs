@@ -55,11 +55,16 @@ impl Positions {
     }
 
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
-    pub(super) fn of(&self, id: Id, file: &mut File) -> io::Result<Position> {
+    pub(super) fn of(&mut self, id: Id, file: &mut File) -> io::Result<Position> {
         let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
         let same =
             file.metadata()?.len() >= known.offset && head(file, known.head_bytes)? == known.head;
-        Ok(if same { known.clone() } else { Position::default() })
+        if same {
+            return Ok(known.clone());
+        }
+        // Or its beginning would be taken for that of the other one.
+        self.forget(id);
+        Ok(Position::default())
     }
 
     /// It was read up to there.
