@@ -235,6 +235,19 @@ impl PointWriter<'_> {
         self.commit(measure, time, Span::default());
     }
 
+    /// Writes the point with the measure, time and rest of another one.
+    pub fn finish_like(&mut self, point: &Point<'_>) {
+        match point.measure {
+            Measure::Fields(fields) => {
+                for (key, value) in fields.iter() {
+                    self.field(key, value);
+                }
+                self.finish_fields(point.time);
+            }
+            measure => self.finish(measure, point.time, point.rest),
+        }
+    }
+
     fn rest_and_measure(&mut self, measure: Measure<'_>, time: Option<UnixNanos>, rest: &str) {
         let rest = self.keep_rest(rest);
         let measure = match measure {

@@ -63,15 +63,7 @@ impl Shape {
         for (key, value) in &self.set {
             writer.tag(key, Some(value));
         }
-        match &point.measure {
-            Measure::Fields(fields) => {
-                for (key, value) in fields.iter() {
-                    writer.field(key, value);
-                }
-                writer.finish_fields(point.time);
-            }
-            measure => writer.finish(*measure, point.time, point.rest),
-        }
+        writer.finish_like(point);
         drop(writer);
         into.batch.point(0)
     }

@@ -2,7 +2,7 @@
 
 use super::Rewrite as Config;
 use crate::mistake::Mistake;
-use protocols::{Batch, Measure, Point, PointWriter};
+use protocols::{Batch, Point, PointWriter};
 
 /// A compiled `rewrite`.
 #[derive(Clone, Debug)]
@@ -48,15 +48,7 @@ impl Rewrite {
         let name = self.name.as_ref().map(|pieces| pieces.join(point.name));
         let mut writer = into.begin(name.as_deref().unwrap_or(point.name));
         self.write_tags(point, &mut writer);
-        match &point.measure {
-            Measure::Fields(fields) => {
-                for (key, value) in fields.iter() {
-                    writer.field(key, value);
-                }
-                writer.finish_fields(point.time);
-            }
-            measure => writer.finish(*measure, point.time, point.rest),
-        }
+        writer.finish_like(point);
     }
 
     fn write_tags(&self, point: &Point<'_>, writer: &mut PointWriter<'_>) {
