@@ -14,10 +14,11 @@ pub mod router;
 pub mod rules;
 mod script;
 pub mod test;
+pub mod way;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use crossing::{Crossing, Submitted};
-pub use memo::Memo;
+pub use memo::{Found, Memo, Print};
 pub use readings::{Readings, Recollection};
 pub use router::{Router, Table, Tables, Turned, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};

@@ -13,7 +13,7 @@
 
 use super::intake::{Context, Who, proof};
 use crate::net::Peer;
-use crate::route::{Crossing, Memo, Router, Table};
+use crate::route::{Crossing, Found, Memo, Print, Router, Table};
 use protocols::Batch;
 use protocols::statsd::{self, Shape, Split};
 use protocols::timestamp::TimeRange;
@@ -50,9 +50,9 @@ struct Seen<'d> {
     line: Split<'d>,
     /// Which datagram it came in.
     from: usize,
-    hash: u64,
-    /// Where something is known of its head, and can still be done.
-    at: Option<u32>,
+    print: Print,
+    /// What is known of its head, and can still be done.
+    found: Option<Found>,
 }
 
 impl Lines<'_> {
@@ -76,8 +76,8 @@ impl Lines<'_> {
             for line in statsd::splits(datagram) {
                 match line {
                     Ok(line) if self.may_be_known(&line) => {
-                        let hash = self.memo.hash(&line.head);
-                        block.push(Seen { line, from, hash, at: None });
+                        let print = self.memo.print(&line.head);
+                        block.push(Seen { line, from, print, found: None });
                         if block.len() == BLOCK {
                             self.settle(&mut block, &peer);
                         }
@@ -106,39 +106,44 @@ impl Lines<'_> {
     /// Takes the lines of a block in.
     fn settle(&mut self, block: &mut Vec<Seen<'_>>, peer: impl Fn(usize) -> Option<Peer>) {
         for seen in &mut *block {
-            seen.at = self.memo.seek(seen.hash);
+            seen.found = self.memo.seek(seen.print);
         }
         // To be asked for is to be seen in this window, which a line that is refused is not: where
         // that may be for want of quota, each is asked for in its turn.
         let is_metered = self.crossing.is_metered();
         for seen in &mut *block {
-            let Self { memo, crossing, .. } = self;
             let is_sound = seen.line.has_number();
-            let mut is_current = |at: &u32| is_metered || crossing.is_current(memo.steps(*at));
-            seen.at = seen.at.filter(|at| is_sound && is_current(at));
+            seen.found =
+                seen.found.filter(|found| is_sound && (is_metered || self.is_current(*found)));
         }
         for seen in &mut *block {
-            let Self { memo, crossing, .. } = self;
-            let mut is_paid = |at: &u32| crossing.can_pay() && crossing.is_current(memo.steps(*at));
-            seen.at = seen.at.filter(|at| !is_metered || is_paid(at));
-            if !seen.at.is_some_and(|at| self.repeat(at, &seen.line)) {
-                self.parse(seen.line.line, Some(&seen.line), || peer(seen.from));
+            let mut is_paid = |found: &Found| self.crossing.can_pay() && self.is_current(*found);
+            seen.found = seen.found.filter(|found| !is_metered || is_paid(found));
+            if !seen.found.is_some_and(|found| self.repeat(found, &seen.line)) {
+                self.parse(seen.line.line, Some(seen), || peer(seen.from));
             }
         }
         block.clear();
     }
 
-    fn repeat(&mut self, at: u32, line: &Split<'_>) -> bool {
-        let known = self.memo.known(at, &line.head);
+    #[inline]
+    fn is_current(&mut self, found: Found) -> bool {
+        let known = self.memo.known(found);
+        known.is_some_and(|known| self.crossing.is_current(&known))
+    }
+
+    #[inline]
+    fn repeat(&mut self, found: Found, line: &Split<'_>) -> bool {
+        let known = self.memo.known(found);
         known.is_some_and(|known| self.crossing.repeat(&known, line))
     }
 
-    fn parse(&mut self, line: &[u8], split: Option<&Split<'_>>, peer: impl Fn() -> Option<Peer>) {
+    fn parse(&mut self, line: &[u8], seen: Option<&Seen<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
         let unknown = cross(line, context, times, batch, crossing, peer);
         self.refused += u64::from(unknown.is_none());
-        if let Some(split) = split.filter(|_| unknown == Some(0) && self.batch.len() == 1) {
-            self.learn(split);
+        if let Some(seen) = seen.filter(|_| unknown == Some(0) && self.batch.len() == 1) {
+            self.learn(seen.print);
         }
         self.batch.clear();
     }
@@ -174,10 +179,10 @@ impl Lines<'_> {
         }
     }
 
-    fn learn(&mut self, split: &Split<'_>) {
+    fn learn(&mut self, print: Print) {
         let shape = self.batch.point(0).and_then(|point| Shape::of(&point));
-        if let (Some(shape), Some(steps)) = (shape, self.crossing.steps()) {
-            self.memo.learn(&split.head, shape, steps);
+        if let (Some(shape), Some(done)) = (shape, self.crossing.done()) {
+            self.memo.learn(print, shape, done);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::forms;
 use super::memo;
 use super::router::Table;
 use super::script::Script;
+use super::way::{Done, Step, Way};
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
@@ -36,6 +37,8 @@ pub struct Crossing<'t> {
     scratch: Batch,
     shaped: Shaped,
     steps: Vec<Step>,
+    /// Where in windows its series stands.
+    places: Vec<WindowPlace>,
     /// Whether `steps` are all that was done with the last point.
     lasting: bool,
     script: Script,
@@ -59,46 +62,6 @@ pub struct Submitted {
     pub unmatched: u64,
     /// Points that their sender may not write.
     pub denied: u64,
-}
-
-/// A part of what is done with a point, and is done alike with the next one of its series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The route at this place takes it.
-    Take(u16),
-    /// The lane at this place adds it to a series of the open window.
-    Absorb {
-        /// In the table.
-        lane: u16,
-        /// In the window.
-        place: WindowPlace,
-    },
-    /// The lane at this place hands the line on as it is, for the route at that.
-    Relay {
-        /// In the table.
-        lane: u16,
-        /// In the table, too.
-        route: u16,
-    },
-}
-
-/// What steps need of a line that they have not seen before.
-#[derive(Clone, Copy, Debug)]
-pub struct Needs {
-    /// Its number: some lane adds it up, or none hands it on and it may be none.
-    number: bool,
-    /// That it can go out as it is.
-    plain: bool,
-}
-
-impl Needs {
-    /// Those of the steps.
-    pub fn of(steps: &[Step]) -> Self {
-        let plain = steps.iter().any(|step| matches!(step, Step::Relay { .. }));
-        let is_absorbed = steps.iter().any(|step| matches!(step, Step::Absorb { .. }));
-        // What nobody adds up needs not be read, if it is certain that it can be.
-        Self { number: is_absorbed || !plain, plain }
-    }
 }
 
 impl Submitted {
@@ -128,6 +91,7 @@ impl<'t> Crossing<'t> {
             scratch: Batch::new(),
             shaped: Shaped::default(),
             steps: Vec::new(),
+            places: Vec::new(),
             lasting: true,
             script: Script::default(),
         }
@@ -203,7 +167,7 @@ impl<'t> Crossing<'t> {
     /// What was done with it says nothing about the next of its series.
     #[cold]
     fn deny(&mut self, denial: Denial) {
-        self.steps.clear();
+        self.forget();
         self.lasting = false;
         self.submitted.denied += 1;
         let place = Denial::ALL.iter().position(|known| *known == denial);
@@ -213,7 +177,7 @@ impl<'t> Crossing<'t> {
     }
 
     fn route(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
-        self.steps.clear();
+        self.forget();
         // Each point of a series has to be seen where series are counted.
         self.lasting = !self.gate.counts_series();
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
@@ -238,8 +202,14 @@ impl<'t> Crossing<'t> {
     }
 
     /// What was done with the last point, if it can be done alike with the next of its series.
-    pub fn steps(&self) -> Option<&[Step]> {
-        self.lasting.then_some(&self.steps)
+    pub fn done(&self) -> Option<Done<'_>> {
+        let Self { steps, places, .. } = self;
+        self.lasting.then_some(Done { steps, places })
+    }
+
+    fn forget(&mut self) {
+        self.steps.clear();
+        self.places.clear();
     }
 
     /// Whether each point pays for itself.
@@ -255,24 +225,22 @@ impl<'t> Crossing<'t> {
         }
     }
 
-    /// Whether the series of all these steps still stand where they stood. If so they do until the
-    /// end of the batch. To be asked for is to be seen in this window.
-    pub fn is_current(&mut self, steps: &[Step]) -> bool {
-        steps.iter().all(|step| match *step {
-            Step::Absorb { lane, place } => {
-                let front = self.fronts.get_mut(usize::from(lane));
-                front.is_some_and(|front| front.is_current(place))
-            }
-            Step::Take(_) | Step::Relay { .. } => true,
+    /// Whether the series of a head still stands where it stood. If so it does until the end of the
+    /// batch. To be asked for is to be seen in this window.
+    #[inline]
+    pub fn is_current(&mut self, known: &memo::Known<'_>) -> bool {
+        known.way.lanes.iter().zip(known.places()).all(|(lane, place)| {
+            let front = self.fronts.get_mut(usize::from(*lane));
+            front.is_some_and(|front| front.is_current(place))
         })
     }
 
-    /// Does with a point what was done with an earlier one of its series, by steps that are
+    /// Does with a line what was done with an earlier one of its head, which is
     /// [current](Self::is_current), unless that cannot be done alike any more; then nothing has
     /// happened.
     #[inline]
     pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
-        let memo::Known { shape, steps, needs } = known;
+        let Way { shape, steps, needs, .. } = known.way;
         if needs.plain && !self.relays_all(steps, line) {
             return false;
         }
@@ -286,12 +254,13 @@ impl<'t> Crossing<'t> {
         {
             return false;
         }
-        for step in *steps {
+        let mut places = known.places();
+        for step in steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
-                Step::Absorb { lane, place } => {
-                    let front = self.fronts.get_mut(usize::from(lane));
-                    if let Some((front, measure)) = front.zip(measure.as_ref()) {
+                Step::Absorb(lane) => {
+                    let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
+                    if let Some(((front, place), measure)) = front.zip(measure.as_ref()) {
                         front.repeat(place, measure);
                     }
                 }
@@ -307,7 +276,7 @@ impl<'t> Crossing<'t> {
     /// Whether each lane that would get the line as it is takes this one, too.
     fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
         let takes = |step: &Step| match step {
-            Step::Take(_) | Step::Absorb { .. } => true,
+            Step::Take(_) | Step::Absorb(_) => true,
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(*lane));
                 front.is_some_and(|front| front.fits(line.line))
@@ -352,8 +321,9 @@ impl<'t> Crossing<'t> {
             let Some(front) = self.fronts.get_mut(lane) else { continue };
             self.script.write(front, (lane, route), point, hash);
             let place = front.take(point, hash, &rule.via);
-            let lane = u16::try_from(lane).ok();
-            self.note(place.zip(lane).map(|(place, lane)| Step::Absorb { lane, place }));
+            let step = place.and(u16::try_from(lane).ok()).map(Step::Absorb);
+            self.note(step);
+            self.places.extend(place);
         }
     }
 

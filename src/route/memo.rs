@@ -1,71 +1,104 @@
 //! What was done with lines, so that lines which differ in their value alone need neither be
 //! parsed nor routed again.
 //!
-//! A line is known by its [`Head`], compared to the last byte. What is remembered dies with the
-//! table that it was learnt from, and is bounded: by [`HEADS`] of 128 bytes, and what is longer in
-//! a head or its steps by [`TEXT_MAX`] and [`STEPS_MAX`]; about 20 MiB for each receiving task.
-//! When it is full it starts anew, and where heads come back too seldom to be worth it, as with a
-//! million series, it takes [a rest](Memo::is_resting) first.
+//! A line is known by its [`Head`], and that by a [`Print`] of 128 bits: so wide, and keyed by chance,
+//! that no two of a million heads are ever met that share one, and so small that a million can be
+//! remembered. Of each head there is noted which [`Way`] its lines go, and where its series stands.
+//!
+//! What is remembered dies with the table that it was learnt from, and is bounded by [`HEADS`],
+//! [`WAYS`] and [`PLACES`]: some 50 MiB for each receiving task at the most, and next to nothing for a
+//! few thousand heads. When it is full it starts anew, and where heads come back too seldom to be
+//! worth it, it takes [a rest](Memo::is_resting) first.
 
-use super::crossing::{Needs, Step};
 use super::router::{Edition, Table};
+use super::way::{Done, Way, Ways};
+use crate::lane::WindowPlace;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use protocols::statsd::{Head, Shape};
 use std::hash::{BuildHasher, Hasher};
+use std::iter;
 
 /// What was done with lines of known heads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memo {
     edition: Option<Edition>,
-    index: HashTable<u32>,
-    /// Close together: where there are many heads, each page of memory more costs as well.
-    slots: Vec<Slot>,
-    /// The ends of long heads.
-    text: Vec<u8>,
-    /// The steps of those with many.
-    steps: Vec<Step>,
-    hasher: foldhash::fast::RandomState,
+    /// By a part of the hash, so that each is grown in no time.
+    segments: Vec<HashTable<Slot>>,
+    heads: usize,
+    ways: Ways,
+    /// Where series stand that are in more than one window, but for the first.
+    places: Vec<WindowPlace>,
+    hashers: [foldhash::fast::RandomState; 2],
     /// How often a head was known since the memo was empty.
     hits: usize,
     /// How many lines to let pass before it learns again.
     rest: usize,
 }
 
+/// What a head is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Print {
+    hash: u64,
+    check: u64,
+}
+
+/// What a head has of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    way: u32,
+    /// Where in `places` the others begin.
+    more: u32,
+    place: WindowPlace,
+}
+
+/// One head.
+#[derive(Debug)]
+struct Slot {
+    print: Print,
+    found: Found,
+}
+
 /// What is known of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'m> {
-    /// What its lines measure.
-    pub shape: Shape,
-    /// What is done with their points.
-    pub steps: &'m [Step],
-    /// What the steps need to know of a point.
-    pub needs: Needs,
+    /// What is done with its lines.
+    pub way: &'m Way,
+    place: WindowPlace,
+    more: &'m [WindowPlace],
 }
 
-/// One head, in two lines of the processor's cache.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Slot {
-    hash: u64,
-    shape: Shape,
-    name: u16,
-    tail: u16,
-    /// How many steps there are.
-    steps: u16,
-    needs: Needs,
-    /// Where the end of a long head begins in `text`.
-    text: u32,
-    /// Where they begin in `steps` if they are many.
-    many: u32,
-    few: [Step; STEPS],
-    head: [u8; TEXT],
+impl Known<'_> {
+    /// Where the series stands in one window after the other.
+    #[inline]
+    pub fn places(&self) -> impl Iterator<Item = WindowPlace> {
+        iter::once(self.place).chain(self.more.iter().copied())
+    }
+}
+
+impl Default for Memo {
+    fn default() -> Self {
+        Self {
+            edition: None,
+            segments: iter::repeat_with(HashTable::new).take(SEGMENTS).collect(),
+            heads: 0,
+            ways: Ways::default(),
+            places: Vec::new(),
+            hashers: Default::default(),
+            hits: 0,
+            rest: 0,
+        }
+    }
 }
 
 impl Memo {
-    /// Forgets what was learnt from another table.
+    /// Gets ready for a batch that goes by this table, until whose end all that is found stands:
+    /// forgets what was learnt from another table, and starts anew if it is full.
     pub fn align(&mut self, table: &Table) {
         if self.edition != Some(table.edition) {
             *self = Self { edition: Some(table.edition), ..Self::default() };
+        } else if self.is_full() {
+            self.start_anew();
         }
     }
 
@@ -77,131 +110,105 @@ impl Memo {
     }
 
     /// What a head is looked for by.
-    pub fn hash(&self, head: &Head<'_>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(head.name);
-        match *head.tail {
-            // A bar and a kind, as most are.
-            [bar, kind] => hasher.write_u16(u16::from_le_bytes([bar, kind])),
-            [bar, one, two] => hasher.write_u32(u32::from_le_bytes([bar, one, two, 0])),
-            _ => hasher.write(head.tail),
-        }
-        hasher.finish()
-    }
-
-    /// Where something is known of a head with this hash, which is almost certainly the one.
-    pub fn seek(&self, hash: u64) -> Option<u32> {
-        let is_it = |at: &u32| self.slots.get(*at as usize).is_some_and(|slot| slot.hash == hash);
-        self.index.find(hash, is_it).copied()
-    }
-
-    /// What is done with points of the head there.
-    pub fn steps(&self, at: u32) -> &[Step] {
-        self.slots.get(at as usize).map_or(&[], |slot| self.steps_of(slot))
-    }
-
-    /// What is known of a head, if it is the one that stands there.
     #[inline]
-    pub fn known(&mut self, at: u32, head: &Head<'_>) -> Option<Known<'_>> {
-        if !self.is(at, head) {
-            return None;
-        }
-        self.hits += 1;
-        let slot = self.slots.get(at as usize)?;
-        Some(Known { shape: slot.shape, steps: self.steps_of(slot), needs: slot.needs })
+    pub fn print(&self, head: &Head<'_>) -> Print {
+        let [hash, check] = &self.hashers;
+        Print { hash: hash_of(hash, head), check: hash_of(check, head) }
     }
 
-    fn steps_of<'m>(&'m self, slot: &'m Slot) -> &'m [Step] {
-        let (steps, many) = (usize::from(slot.steps), slot.many as usize);
-        let steps = slot.few.get(..steps).or_else(|| self.steps.get(many..many + steps));
-        steps.unwrap_or_default()
+    /// What is known of the head of this print.
+    #[inline]
+    pub fn seek(&mut self, print: Print) -> Option<Found> {
+        let segment = self.segments.get(segment(print.hash))?;
+        let found = segment.find(print.hash, |slot| slot.print == print)?.found;
+        self.hits += 1;
+        Some(found)
+    }
+
+    /// What is done with lines of a head that was found.
+    #[inline]
+    pub fn known(&self, found: Found) -> Option<Known<'_>> {
+        let Found { way, more, place } = found;
+        let way = self.ways.get(way)?;
+        let others = match way.lanes.len() {
+            0 | 1 => &[],
+            all => self.places.get(more as usize..)?.get(..all - 1)?,
+        };
+        Some(Known { way, place, more: others })
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
-    pub fn learn(&mut self, head: &Head<'_>, shape: Shape, steps: &[Step]) {
+    pub fn learn(&mut self, print: Print, shape: Shape, done: Done<'_>) {
         if self.is_full() {
-            self.start_anew();
-        }
-        let Some(slot) = self.slot(head, shape, steps) else { return };
-        let known = self.index.find(slot.hash, |at| self.is(*at, head)).copied();
-        if let Some(old) = known.and_then(|at| self.slots.get_mut(at as usize)) {
-            *old = slot;
             return;
         }
-        let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        let hash = slot.hash;
-        self.slots.push(slot);
-        let slots = &self.slots;
-        self.index.insert_unique(hash, at, |at| slots.get(*at as usize).map_or(0, |one| one.hash));
+        let Some(found) = self.note(shape, done) else { return };
+        let Some(segment) = self.segments.get_mut(segment(print.hash)) else { return };
+        let is_it = |slot: &Slot| slot.print == print;
+        match segment.entry(print.hash, is_it, |slot| slot.print.hash) {
+            Entry::Occupied(mut old) => old.get_mut().found = found,
+            Entry::Vacant(slot) => {
+                slot.insert(Slot { print, found });
+                self.heads += 1;
+            }
+        }
+    }
+
+    fn note(&mut self, shape: Shape, Done { steps, places }: Done<'_>) -> Option<Found> {
+        let way = self.ways.number(shape, steps)?;
+        let (place, others) = places
+            .split_first()
+            .map_or((WindowPlace::default(), places), |(first, others)| (*first, others));
+        let more = u32::try_from(self.places.len()).ok()?;
+        self.places.extend_from_slice(others);
+        Some(Found { way, more, place })
     }
 
     fn is_full(&self) -> bool {
-        self.slots.len() >= HEADS || self.text.len() >= TEXT_MAX || self.steps.len() >= STEPS_MAX
+        self.heads >= HEADS || self.ways.len() >= WAYS || self.places.len() >= PLACES
     }
 
     /// Gives the memory back if it takes a rest.
     fn start_anew(&mut self) {
-        if self.hits < self.slots.len() * WORTH {
-            let rest = self.slots.len() * REST;
+        let rest = if self.hits < self.heads * WORTH { self.heads * REST } else { 0 };
+        if rest > 0 {
             *self = Self { edition: self.edition, rest, ..Self::default() };
             return;
         }
-        self.index.clear();
-        self.slots.clear();
-        self.text.clear();
-        self.steps.clear();
-        self.hits = 0;
-    }
-
-    fn slot(&mut self, head: &Head<'_>, shape: Shape, steps: &[Step]) -> Option<Slot> {
-        let mut slot = Slot {
-            hash: self.hash(head),
-            shape,
-            name: u16::try_from(head.name.len()).ok()?,
-            tail: u16::try_from(head.tail.len()).ok()?,
-            steps: u16::try_from(steps.len()).ok()?,
-            needs: Needs::of(steps),
-            text: u32::try_from(self.text.len()).ok()?,
-            many: u32::try_from(self.steps.len()).ok()?,
-            few: [Step::Take(0); STEPS],
-            head: [0; TEXT],
-        };
-        match slot.few.get_mut(..steps.len()) {
-            Some(few) => few.copy_from_slice(steps),
-            None => self.steps.extend_from_slice(steps),
-        }
-        let bytes = || head.name.iter().chain(head.tail);
-        slot.head.iter_mut().zip(bytes()).for_each(|(to, from)| *to = *from);
-        self.text.extend(bytes().skip(TEXT));
-        Some(slot)
-    }
-
-    #[inline]
-    fn is(&self, at: u32, head: &Head<'_>) -> bool {
-        let Some(slot) = self.slots.get(at as usize) else { return false };
-        let Head { name, tail } = head;
-        let lengths = (usize::from(slot.name), usize::from(slot.tail)) == (name.len(), tail.len());
-        lengths
-            && match slot.head.get(..name.len() + tail.len()) {
-                Some(text) => text.split_at(name.len()) == (*name, *tail),
-                None => self.is_long(slot, head),
-            }
-    }
-
-    #[cold]
-    fn is_long(&self, slot: &Slot, head: &Head<'_>) -> bool {
-        let rest = self.text.get(slot.text as usize..).unwrap_or_default();
-        head.name.iter().chain(head.tail).eq(slot.head.iter().chain(rest).take(head.len()))
+        self.segments.iter_mut().for_each(HashTable::clear);
+        self.ways = Ways::default();
+        self.places.clear();
+        (self.heads, self.hits) = (0, 0);
     }
 }
 
-/// Steps and bytes of a head that are kept in its slot.
-const STEPS: usize = 2;
-const TEXT: usize = 64;
+#[inline]
+fn hash_of(hasher: &foldhash::fast::RandomState, head: &Head<'_>) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(head.name);
+    match *head.tail {
+        // A bar and a kind, as most are.
+        [bar, kind] => hasher.write_u16(u16::from_le_bytes([bar, kind])),
+        [bar, one, two] => hasher.write_u32(u32::from_le_bytes([bar, one, two, 0])),
+        _ => hasher.write(head.tail),
+    }
+    hasher.finish()
+}
 
-const HEADS: usize = 1 << 17;
-const TEXT_MAX: usize = 4 << 20;
-const STEPS_MAX: usize = HEADS;
+/// By bits that the tables themselves look at last.
+#[allow(clippy::cast_possible_truncation)] // Sixteen of them are enough.
+const fn segment(hash: u64) -> usize {
+    let bits = (hash >> 40) as u16 as usize;
+    (bits * SEGMENTS) >> u16::BITS
+}
+
+/// As many as leave the tables well filled at a million heads, each grown in less than a
+/// millisecond.
+const SEGMENTS: usize = 40;
+
+const HEADS: usize = 1 << 20;
+const WAYS: usize = 1 << 12;
+const PLACES: usize = 1 << 20;
 /// How often each head should come back before the memo is full.
 const WORTH: usize = 2;
 /// How many times as many lines as it holds pass before it learns again.
@@ -209,6 +216,7 @@ const REST: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use super::super::way::Step;
     use super::*;
     use protocols::statsd::{Dialects, Limits, parse_line, splits};
     use protocols::{Batch, Measure};
@@ -219,14 +227,14 @@ mod tests {
         Shape::of(&batch.point(0).unwrap()).unwrap()
     }
 
-    fn head(line: &str) -> Head<'_> {
-        splits(line.as_bytes()).next().unwrap().unwrap().head
+    fn print(memo: &Memo, line: &str) -> Print {
+        memo.print(&splits(line.as_bytes()).next().unwrap().unwrap().head)
     }
 
     /// Learns from a line what the numbers of its routes say.
     fn learn(memo: &mut Memo, line: &str, routes: &[u16]) {
         let steps: Vec<_> = routes.iter().copied().map(Step::Take).collect();
-        memo.learn(&head(line), shape(line), &steps);
+        memo.learn(print(memo, line), shape(line), Done { steps: &steps, places: &[] });
     }
 
     fn routes(memo: &mut Memo, line: &str) -> Option<Vec<u16>> {
@@ -234,9 +242,8 @@ mod tests {
             Step::Take(route) => *route,
             other => panic!("{other:?}"),
         };
-        let head = head(line);
-        let at = memo.seek(memo.hash(&head))?;
-        memo.known(at, &head).map(|known| known.steps.iter().map(route).collect())
+        let found = memo.seek(print(memo, line))?;
+        memo.known(found).map(|known| known.way.steps.iter().map(route).collect())
     }
 
     #[test]
@@ -244,23 +251,40 @@ mod tests {
         let mut memo = Memo::default();
         learn(&mut memo, "a:1|c", &[7]);
         assert_eq!(routes(&mut memo, "a:-2.5|c"), Some(vec![7]));
-        for other in ["a:1|g", "b:1|c", "a:1|c|@0.5", "|a:1|c"] {
+        for other in ["a:1|g", "b:1|c", "a:1|c|@0.5", "|a:1|c", "a|:1|c"] {
             assert_eq!(routes(&mut memo, other), None, "{other}");
         }
         learn(&mut memo, "a:1|c", &[8, 9]);
         assert_eq!(routes(&mut memo, "a:1|c"), Some(vec![8, 9]), "the last lesson counts");
+        assert_eq!(memo.heads, 1);
     }
 
     #[test]
-    fn long_heads_and_many_steps_are_kept_whole() {
+    fn heads_that_differ_far_behind_are_told_apart() {
         let mut memo = Memo::default();
         let line = |last: char| format!("{}:1|c|#k:{}{last}", "n".repeat(60), "v".repeat(60));
-        let many: Vec<u16> = (0..9).collect();
-        learn(&mut memo, &line('a'), &many);
+        learn(&mut memo, &line('a'), &[1]);
         learn(&mut memo, &line('b'), &[]);
-        assert_eq!(routes(&mut memo, &line('a')), Some(many));
+        assert_eq!(routes(&mut memo, &line('a')), Some(vec![1]));
         assert_eq!(routes(&mut memo, &line('b')), Some(vec![]));
         assert_eq!(routes(&mut memo, &line('c')), None);
+    }
+
+    #[test]
+    fn each_head_has_places_of_its_own_on_one_way() {
+        let mut memo = Memo::default();
+        let steps = [Step::Take(0), Step::Absorb(1), Step::Absorb(0), Step::Absorb(3)];
+        let places = |n: u32| [n, n + 1, n + 2].map(WindowPlace::of_test);
+        for (n, line) in (0..).step_by(10).zip(["a:1|c", "b:1|c", "a:2|c"]) {
+            memo.learn(print(&memo, line), shape(line), Done { steps: &steps, places: &places(n) });
+        }
+        for (line, n) in [("a:5|c", 20), ("b:5|c", 10)] {
+            let found = memo.seek(print(&memo, line)).unwrap();
+            let known = memo.known(found).unwrap();
+            assert_eq!(known.places().collect::<Vec<_>>(), places(n), "{line}");
+            assert_eq!(*known.way.steps, steps, "{line}");
+        }
+        assert_eq!(memo.ways.len(), 1);
     }
 
     #[test]
@@ -276,23 +300,45 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_rests_when_heads_do_not_come_back() {
-        let mut memo = Memo::default();
-        for n in 0..=HEADS {
-            assert!(!memo.is_resting());
-            learn(&mut memo, &format!("n{n}:1|c"), &[1]);
-        }
-        assert_eq!(memo.slots.len(), 1, "it begins anew");
+        let (mut memo, table, shape) = (Memo::default(), Table::default(), shape("a:1|c"));
+        memo.align(&table);
+        let fill = |memo: &mut Memo| {
+            for n in 0..=HEADS as u64 {
+                let print = Print { hash: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), check: n };
+                memo.learn(print, shape, Done { steps: &[Step::Take(1)], places: &[] });
+            }
+            assert_eq!(memo.heads, HEADS, "the one too many is not learnt");
+            memo.align(&table);
+            assert_eq!(memo.heads, 0, "it begins anew");
+        };
+        assert!(!memo.is_resting());
+        fill(&mut memo);
         assert_eq!((0..).take_while(|_| memo.is_resting()).count(), HEADS * REST);
         memo.hits = HEADS * WORTH;
-        for n in 0..=HEADS {
-            learn(&mut memo, &format!("n{n}:1|c"), &[1]);
-        }
+        fill(&mut memo);
         assert!(!memo.is_resting(), "it was of use");
     }
 
     #[test]
-    fn a_slot_is_two_lines_of_the_cache() {
-        assert_eq!(size_of::<Slot>(), 128);
+    fn ways_and_further_places_are_bounded_too() {
+        let (mut memo, table) = (Memo::default(), Table::default());
+        memo.align(&table);
+        for n in 0..=u16::try_from(WAYS).unwrap() {
+            learn(&mut memo, &format!("n{n}:1|c"), &[n]);
+        }
+        assert_eq!((memo.heads, memo.ways.len()), (WAYS, WAYS));
+        memo.align(&table);
+        assert_eq!((memo.heads, memo.ways.len()), (0, 0));
+        memo.places.resize(PLACES, WindowPlace::default());
+        learn(&mut memo, "a:1|c", &[1]);
+        assert_eq!(memo.heads, 0);
+        memo.align(&table);
+        assert!(memo.places.is_empty());
+    }
+
+    #[test]
+    fn a_head_is_half_a_line_of_the_cache() {
+        assert_eq!(size_of::<Slot>(), 32);
         let count = Measure::Count { delta: 3.0, rate: 0.5 };
         let three = splits(b"a:3|c").next().unwrap().unwrap();
         assert_eq!(shape("a:1|c|@0.5").measure(&three), Some(count));

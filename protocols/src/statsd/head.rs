@@ -14,6 +14,7 @@
 
 use crate::decimal::parse_finite_bytes;
 use crate::{Kind, Measure, Point};
+use std::hash::{Hash, Hasher};
 
 /// A line, and its texts if it has one value at the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,15 @@ const DIGITS_MAX: usize = 15;
 pub struct Shape {
     kind: Kind,
     rate: f64,
+}
+
+// A rate is a number, and never zero.
+impl Eq for Shape {}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.kind, self.rate.to_bits()).hash(state);
+    }
 }
 
 impl Shape {

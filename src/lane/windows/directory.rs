@@ -38,6 +38,14 @@ pub struct Place {
     pub(super) born: u32,
 }
 
+#[cfg(test)]
+impl Place {
+    /// A place of the first series that stands there.
+    pub const fn of_test(at: u32) -> Self {
+        Self { at, born: 1 }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Page {
     rows: Vec<Row>,

@@ -1,0 +1,101 @@
+//! What is done with lines of one series, and done alike with those of many others.
+//!
+//! Lines of a load go few ways: a kind, a rate, and the same routes and lanes. So each way is told
+//! once, however many series have it; their own is only where they stand in windows.
+
+use crate::lane::WindowPlace;
+use hashbrown::HashTable;
+use protocols::statsd::Shape;
+use std::hash::BuildHasher;
+
+/// A part of what is done with a point, and is done alike with the next one of its series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The route at this place takes it.
+    Take(u16),
+    /// The lane at this place adds it to the series' next place in a window.
+    Absorb(u16),
+    /// The lane at this place hands the line on as it is, for the route at that.
+    Relay {
+        /// In the table.
+        lane: u16,
+        /// In the table, too.
+        route: u16,
+    },
+}
+
+/// What was done with a point.
+#[derive(Clone, Copy, Debug)]
+pub struct Done<'a> {
+    /// In this order.
+    pub steps: &'a [Step],
+    /// Where the series stands in the windows of those that absorb it, one after the other.
+    pub places: &'a [WindowPlace],
+}
+
+/// What is done with lines of some series.
+#[derive(Debug)]
+pub struct Way {
+    /// What they measure.
+    pub shape: Shape,
+    /// What is done with their points.
+    pub steps: Box<[Step]>,
+    /// What the steps need to know of a line.
+    pub needs: Needs,
+    /// The lanes that absorb their points, in the order of the steps.
+    pub lanes: Box<[u16]>,
+}
+
+/// What steps need of a line that they have not seen before.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Its number: some lane adds it up, or none hands it on and it may be none.
+    pub number: bool,
+    /// That it can go out as it is.
+    pub plain: bool,
+}
+
+/// Ways, each once.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    ways: Vec<Way>,
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Needs {
+    fn of(steps: &[Step]) -> Self {
+        let plain = steps.iter().any(|step| matches!(step, Step::Relay { .. }));
+        let is_absorbed = steps.iter().any(|step| matches!(step, Step::Absorb(_)));
+        // What nobody adds up needs not be read, if it is certain that it can be.
+        Self { number: is_absorbed || !plain, plain }
+    }
+}
+
+impl Ways {
+    pub(super) const fn len(&self) -> usize {
+        self.ways.len()
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Way> {
+        self.ways.get(number as usize)
+    }
+
+    /// The number of a way.
+    pub(super) fn number(&mut self, shape: Shape, steps: &[Step]) -> Option<u32> {
+        let Self { ways, index, hasher } = self;
+        let hash = |shape: &Shape, steps: &[Step]| hasher.hash_one((shape, steps));
+        let is_it = |way: &Way| way.shape == shape && *way.steps == *steps;
+        let known = index.find(hash(&shape, steps), |at| ways.get(*at as usize).is_some_and(is_it));
+        if known.is_some() {
+            return known.copied();
+        }
+        let number = u32::try_from(ways.len()).ok()?;
+        let lane = |step: &Step| if let Step::Absorb(lane) = step { Some(*lane) } else { None };
+        let (lanes, needs) = (steps.iter().filter_map(lane).collect(), Needs::of(steps));
+        ways.push(Way { shape, steps: steps.into(), needs, lanes });
+        let again = |at: &u32| ways.get(*at as usize).map_or(0, |way| hash(&way.shape, &way.steps));
+        index.insert_unique(hash(&shape, steps), number, again);
+        Some(number)
+    }
+}
