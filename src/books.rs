@@ -17,6 +17,10 @@
 //! `dead_letters_full`, `dead_letters_damaged`. A refusal that cannot be kept is dropped with its
 //! own reason. `refused` counts all refusals, kept or not, and is in no equation.
 
+mod waits;
+
+pub use waits::Waits;
+
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -150,6 +154,8 @@ pub struct BackendBook {
     pub folded_rows: Counter,
     /// Points on their way to the lane's shaper.
     pub inbox: Gauge,
+    /// How long points took from there until they were encoded.
+    pub inbox_waits: Waits,
     /// Points inside open windows.
     pub windows: Gauge,
     /// Points encoded in the payload that is being filled.

@@ -36,13 +36,18 @@ pub fn send(to: SocketAddr, path: &str, offer: Offer) -> Result<Sent> {
 
 /// Asks for a JSON document.
 pub fn get_json(from: SocketAddr, path: &str) -> Result<serde_json::Value> {
+    serde_json::from_slice(&get(from, path)?).with_context(|| format!("{path} is not JSON"))
+}
+
+/// Asks for a page.
+pub fn get(from: SocketAddr, path: &str) -> Result<Vec<u8>> {
     let mut connection = Connection::open(from)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n");
     let answer = connection.ask(request.as_bytes())?;
     if answer.status != 200 {
         bail!("{path} answered {}", answer.status);
     }
-    serde_json::from_slice(&answer.body).with_context(|| format!("{path} is not JSON"))
+    Ok(answer.body)
 }
 
 /// Requests that name all of the connection's series; the last begins again from the first.

@@ -4,7 +4,7 @@
 //! it should be there soon after that. *Under load*: marks go through the same socket as a load at
 //! half the rate that loses nothing, and a backend whose batches hold one point sends each back at
 //! once. So a mark's time holds the wait in the socket, parsing, routing, the lane's inbox, its
-//! queue, and the way out: more than what it takes until a point is queued, never less.
+//! queue, and the way out. What of it lies between parsing and the queue, the gateway tells itself.
 
 use crate::echo::{Away, Echo, MARK, Marks, Times, jitter, mark_socket, send_mark};
 use crate::ledger::{ECHO, Until};
@@ -45,6 +45,8 @@ struct Loaded {
     rate: f64,
     loss: f64,
     away: Away,
+    /// The part of marks that were queued within a millisecond of being parsed.
+    queued: f64,
     others: f64,
 }
 
@@ -131,7 +133,10 @@ fn loaded(host: &Host, seconds: f64, rate: f64) -> Result<Loaded> {
         Ok(left.len() as u64)
     })?;
     rest(LATE);
+    let queued =
+        |bound: &str| stand.metric(&format!("{WAITS}{{backend=\"{ECHO}\",le=\"{bound}\"}}"));
     Ok(Loaded {
+        queued: queued("0.001")? / queued("+Inf")?,
         rate: run.sent.rate(),
         loss: run.loss(),
         away: Away::of(&left, &echo.heard()),
@@ -142,8 +147,17 @@ fn loaded(host: &Host, seconds: f64, rate: f64) -> Result<Loaded> {
 impl Tabular for Latencies {
     fn tables(&self) -> Vec<Table> {
         let alone = vec!["sent alone", "points", "missing", "p50", "p99", "longest"];
-        let loaded =
-            vec!["lines/s", "lost", "marks", "missing", "p50 us", "p99 us", "longest", "others"];
+        let loaded = vec![
+            "lines/s",
+            "lost",
+            "marks",
+            "missing",
+            "queued in 1 ms",
+            "p50 us",
+            "p99 us",
+            "longest",
+            "others",
+        ];
         let flush = format!("Times of points sent alone are multiples of flush, {} s.", self.flush);
         vec![
             Table {
@@ -183,6 +197,7 @@ impl Loaded {
             format!("{:.4}%", self.loss * 100.0),
             marks.to_string(),
             missing.to_string(),
+            format!("{:.2}%", self.queued * 100.0),
             micros(self.away.p50),
             micros(self.away.p99),
             micros(self.away.longest),
@@ -195,6 +210,9 @@ impl Loaded {
 pub fn micros(seconds: f64) -> String {
     format!("{:.0}", seconds * 1e6)
 }
+
+/// How long points took from being parsed and routed to being encoded, and so, in a batch of one, queued.
+const WAITS: &str = "pointsman_inbox_wait_seconds_bucket";
 
 const NAMES: u64 = 10_000;
 

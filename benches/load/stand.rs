@@ -2,6 +2,7 @@
 
 use crate::cpu::Cpus;
 use crate::gateway;
+use crate::http;
 use crate::ledger::{Ledger, Sendings, Until};
 use crate::mix::Datagrams;
 use crate::report::Sent;
@@ -128,6 +129,14 @@ impl Stand {
     /// Where it takes datagrams.
     pub fn datagrams(&self) -> Result<SocketAddr> {
         self.server.address("statsd", "udp")
+    }
+
+    /// A value of the metrics page, called by its name and all of its labels.
+    pub fn metric(&self, sample: &str) -> Result<f64> {
+        let page = String::from_utf8(http::get(self.server.address("admin", "tcp")?, "/metrics")?)?;
+        let value = page.lines().find_map(|line| line.strip_prefix(sample));
+        let value = value.with_context(|| format!("there is no {sample}"))?;
+        value.trim().parse().with_context(|| format!("{sample} is no number"))
     }
 
     /// Sends the load, waits for what was asked for, and reads the books, which must tell of

@@ -7,6 +7,8 @@ use protocols::influxdb::End;
 use protocols::{Batch, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What a parcel carries: points to be encoded, lines that go out as they came, and records that
 /// are written already. The order of all together is in the manifest.
@@ -62,6 +64,8 @@ pub(super) struct Parcel {
     /// How many of its points the shaper has accounted for.
     done: usize,
     bytes: usize,
+    /// When it was handed over.
+    since: Instant,
     state: Arc<State>,
 }
 
@@ -71,8 +75,9 @@ impl Parcel {
         let (points, bytes) = (load.batch.len() + manifest.lines(), load.bytes());
         state.book.inbox.add(points as u64);
         state.inbox_bytes.fetch_add(bytes, Relaxed);
-        let state = Arc::clone(state);
-        Self { load, manifest, riders, point: 0, line: 0, record: 0, points, done: 0, bytes, state }
+        let (since, state) = (Instant::now(), Arc::clone(state));
+        let (point, line, record, done) = (0, 0, 0, 0);
+        Self { load, manifest, riders, point, line, record, points, done, bytes, since, state }
     }
 
     /// How many points it carries.
@@ -96,6 +101,11 @@ impl Parcel {
     pub(super) fn finish(&mut self, points: usize) {
         self.state.book.inbox.sub(points as u64);
         self.done += points;
+    }
+
+    /// How long it has waited by now.
+    pub(super) fn wait(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// Whether all is accounted for.

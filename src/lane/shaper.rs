@@ -212,6 +212,7 @@ impl Shaper {
             tokio::task::yield_now().await;
         }
         self.take_on(Riders::default());
+        self.state.book.inbox_waits.add(parcel.wait(), parcel.len() as u64);
         self.state.give_back(parcel.unpack());
     }
 

@@ -126,6 +126,19 @@ pub(super) const METRICS: &[Metric] = &[
         "Points neither delivered nor dropped yet, by where they are.",
         View::held,
     ),
+    counter(
+        "pointsman_inbox_wait_seconds_bucket",
+        "Points that took no longer than `le` from being parsed and routed to being encoded.",
+        View::inbox_waits,
+    ),
+    counter("pointsman_inbox_wait_seconds_count", "Points that were encoded one by one.", |view| {
+        view.backends(|book| book.inbox_waits.points())
+    }),
+    gauge(
+        "pointsman_inbox_wait_seconds_sum",
+        "How long these took from being parsed and routed to being encoded, together.",
+        |view| view.backends(|book| book.inbox_waits.total().as_secs_f64()),
+    ),
     gauge(
         "pointsman_queued_points",
         "Points in the queue, in memory or on disk, the payload in flight among them.",

@@ -106,6 +106,15 @@ impl View {
             .collect()
     }
 
+    /// How many points of each backend took no longer than each bound from a listener to their payload.
+    pub(super) fn inbox_waits(&self) -> Vec<Sample<u64>> {
+        let of = |(name, book): &(String, Arc<BackendBook>)| {
+            let labels = |bound: &str| vec![("backend", name.clone()), ("le", bound.to_owned())];
+            book.inbox_waits.within().map(|(bound, count)| (labels(bound), count)).collect()
+        };
+        self.backends.iter().flat_map::<Vec<_>, _>(of).collect()
+    }
+
     /// Where the points are that a backend holds.
     pub(super) fn held(&self) -> Vec<Sample<f64>> {
         let at = |place: &str, read: fn(&BackendBook) -> u64| {
