@@ -8,6 +8,7 @@ pub mod again;
 pub mod crossing;
 mod forms;
 pub mod memo;
+mod print;
 mod readings;
 pub mod rewrite;
 pub mod router;
@@ -18,7 +19,8 @@ pub mod way;
 
 pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
 pub use crossing::{Crossing, Submitted};
-pub use memo::{Found, Memo, Print};
+pub use memo::{Found, Memo};
+pub use print::Print;
 pub use readings::{Readings, Recollection};
 pub use router::{Router, Table, Tables, Turned, wait_while};
 pub use rules::{LaneSet, Rule, Rules, Verdict};

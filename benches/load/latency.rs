@@ -237,7 +237,7 @@ mod tests {
         let away = Away { marks: 3, missing: 0, p50: 0.1, p99: 0.11, longest: 0.2 };
         let alone = Alone { backend: "statsd, UDP", away };
         assert_eq!(alone.cells(0.1)[3..], ["1.000x", "1.100x", "2.000x"]);
-        let loaded = Loaded { rate: 1e6, loss: 0.0, away, others: 0.0 };
-        assert_eq!(loaded.cells()[4], "100000");
+        let loaded = Loaded { rate: 1e6, loss: 0.0, away, queued: 0.995, others: 0.0 };
+        assert_eq!(loaded.cells()[4..6], ["99.50%", "100000"]);
     }
 }

@@ -74,17 +74,16 @@ impl Lines<'_> {
         let mut block = Vec::with_capacity(BLOCK);
         for (from, datagram) in datagrams.into_iter().enumerate() {
             for line in statsd::splits(datagram) {
-                match line {
-                    Ok(line) if self.may_be_known(&line) => {
-                        let print = self.memo.print(&line.head);
+                match self.print(&line).zip(line.ok()) {
+                    Some((print, line)) => {
                         block.push(Seen { line, from, print, found: None });
                         if block.len() == BLOCK {
                             self.settle(&mut block, &peer);
                         }
                     }
-                    other => {
+                    None => {
                         self.settle(&mut block, &peer);
-                        let line = other.map_or_else(|line| line, |split| split.line);
+                        let line = line.map_or_else(|line| line, |split| split.line);
                         self.parse(line, None, || peer(from));
                     }
                 }
@@ -99,8 +98,12 @@ impl Lines<'_> {
         self.context.refuse(reason, 1, example, Who(peer.as_ref()));
     }
 
-    fn may_be_known(&mut self, line: &Split<'_>) -> bool {
-        !self.memo.is_resting() && self.context.grammar.takes(line.line)
+    /// That of a line which may be known, or be learnt.
+    #[inline]
+    fn print(&mut self, line: &Result<Split<'_>, &[u8]>) -> Option<Print> {
+        let split = line.as_ref().ok().filter(|_| !self.memo.is_resting())?;
+        let print = self.memo.print(&split.head)?;
+        self.context.grammar.takes(split.line).then_some(print)
     }
 
     /// Takes the lines of a block in.
@@ -113,13 +116,13 @@ impl Lines<'_> {
         let is_metered = self.crossing.is_metered();
         for seen in &mut *block {
             let is_sound = seen.line.has_number();
-            seen.found =
-                seen.found.filter(|found| is_sound && (is_metered || self.is_current(*found)));
+            let may_stand = |found: &Found| is_sound && (is_metered || self.is_current(found));
+            seen.found = seen.found.filter(may_stand);
         }
         for seen in &mut *block {
-            let mut is_paid = |found: &Found| self.crossing.can_pay() && self.is_current(*found);
+            let mut is_paid = |found: &Found| self.crossing.can_pay() && self.is_current(found);
             seen.found = seen.found.filter(|found| !is_metered || is_paid(found));
-            if !seen.found.is_some_and(|found| self.repeat(found, &seen.line)) {
+            if !seen.found.as_ref().is_some_and(|found| self.repeat(found, &seen.line)) {
                 self.parse(seen.line.line, Some(seen), || peer(seen.from));
             }
         }
@@ -127,13 +130,13 @@ impl Lines<'_> {
     }
 
     #[inline]
-    fn is_current(&mut self, found: Found) -> bool {
+    fn is_current(&mut self, found: &Found) -> bool {
         let known = self.memo.known(found);
         known.is_some_and(|known| self.crossing.is_current(&known))
     }
 
     #[inline]
-    fn repeat(&mut self, found: Found, line: &Split<'_>) -> bool {
+    fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
         let known = self.memo.known(found);
         known.is_some_and(|known| self.crossing.repeat(&known, line))
     }

@@ -229,9 +229,9 @@ impl<'t> Crossing<'t> {
     /// batch. To be asked for is to be seen in this window.
     #[inline]
     pub fn is_current(&mut self, known: &memo::Known<'_>) -> bool {
-        known.way.lanes.iter().zip(known.places()).all(|(lane, place)| {
+        known.way.lanes.iter().zip(known.places).all(|(lane, place)| {
             let front = self.fronts.get_mut(usize::from(*lane));
-            front.is_some_and(|front| front.is_current(place))
+            front.is_some_and(|front| front.is_current(*place))
         })
     }
 
@@ -254,14 +254,14 @@ impl<'t> Crossing<'t> {
         {
             return false;
         }
-        let mut places = known.places();
+        let mut places = known.places.iter();
         for step in steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
                 Step::Absorb(lane) => {
                     let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
                     if let Some(((front, place), measure)) = front.zip(measure.as_ref()) {
-                        front.repeat(place, measure);
+                        front.repeat(*place, measure);
                     }
                 }
                 Step::Relay { lane, route } => {

@@ -10,14 +10,14 @@
 //! few thousand heads. When it is full it starts anew, and where heads come back too seldom to be
 //! worth it, it takes [a rest](Memo::is_resting) first.
 
+use super::print::{Keys, Print};
 use super::router::{Edition, Table};
 use super::way::{Done, Way, Ways};
 use crate::lane::WindowPlace;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use protocols::statsd::{Head, Shape};
-use std::hash::{BuildHasher, Hasher};
-use std::iter;
+use std::{iter, slice};
 
 /// What was done with lines of known heads.
 #[derive(Debug)]
@@ -27,28 +27,22 @@ pub struct Memo {
     segments: Vec<HashTable<Slot>>,
     heads: usize,
     ways: Ways,
-    /// Where series stand that are in more than one window, but for the first.
+    /// Where series stand that are in more than one window.
     places: Vec<WindowPlace>,
-    hashers: [foldhash::fast::RandomState; 2],
+    keys: Keys,
     /// How often a head was known since the memo was empty.
     hits: usize,
     /// How many lines to let pass before it learns again.
     rest: usize,
 }
 
-/// What a head is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Print {
-    hash: u64,
-    check: u64,
-}
-
 /// What a head has of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     way: u32,
-    /// Where in `places` the others begin.
-    more: u32,
+    /// Where they begin in `places`, if they are many.
+    many: u32,
+    /// Where its series stands, if that is one place.
     place: WindowPlace,
 }
 
@@ -64,16 +58,8 @@ struct Slot {
 pub struct Known<'m> {
     /// What is done with its lines.
     pub way: &'m Way,
-    place: WindowPlace,
-    more: &'m [WindowPlace],
-}
-
-impl Known<'_> {
     /// Where the series stands in one window after the other.
-    #[inline]
-    pub fn places(&self) -> impl Iterator<Item = WindowPlace> {
-        iter::once(self.place).chain(self.more.iter().copied())
-    }
+    pub places: &'m [WindowPlace],
 }
 
 impl Default for Memo {
@@ -84,7 +70,7 @@ impl Default for Memo {
             heads: 0,
             ways: Ways::default(),
             places: Vec::new(),
-            hashers: Default::default(),
+            keys: Keys::default(),
             hits: 0,
             rest: 0,
         }
@@ -109,11 +95,10 @@ impl Memo {
         resting
     }
 
-    /// What a head is looked for by.
+    /// What a head is looked for by; none of one that is too long to be remembered.
     #[inline]
-    pub fn print(&self, head: &Head<'_>) -> Print {
-        let [hash, check] = &self.hashers;
-        Print { hash: hash_of(hash, head), check: hash_of(check, head) }
+    pub fn print(&self, head: &Head<'_>) -> Option<Print> {
+        self.keys.print(head)
     }
 
     /// What is known of the head of this print.
@@ -127,14 +112,13 @@ impl Memo {
 
     /// What is done with lines of a head that was found.
     #[inline]
-    pub fn known(&self, found: Found) -> Option<Known<'_>> {
-        let Found { way, more, place } = found;
-        let way = self.ways.get(way)?;
-        let others = match way.lanes.len() {
-            0 | 1 => &[],
-            all => self.places.get(more as usize..)?.get(..all - 1)?,
+    pub fn known<'m>(&'m self, found: &'m Found) -> Option<Known<'m>> {
+        let way = self.ways.get(found.way)?;
+        let places = match way.lanes.len() {
+            0 | 1 => slice::from_ref(&found.place),
+            many => self.places.get(found.many as usize..)?.get(..many)?,
         };
-        Some(Known { way, place, more: others })
+        Some(Known { way, places })
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
@@ -156,12 +140,16 @@ impl Memo {
 
     fn note(&mut self, shape: Shape, Done { steps, places }: Done<'_>) -> Option<Found> {
         let way = self.ways.number(shape, steps)?;
-        let (place, others) = places
-            .split_first()
-            .map_or((WindowPlace::default(), places), |(first, others)| (*first, others));
-        let more = u32::try_from(self.places.len()).ok()?;
-        self.places.extend_from_slice(others);
-        Some(Found { way, more, place })
+        let many = u32::try_from(self.places.len()).ok()?;
+        let place = match places {
+            [] => WindowPlace::default(),
+            [place] => *place,
+            _ => {
+                self.places.extend_from_slice(places);
+                WindowPlace::default()
+            }
+        };
+        Some(Found { way, many, place })
     }
 
     fn is_full(&self) -> bool {
@@ -180,26 +168,6 @@ impl Memo {
         self.places.clear();
         (self.heads, self.hits) = (0, 0);
     }
-}
-
-/// Most tails are a bar and a kind, which go into one word with the lengths; these have to be in it,
-/// since hashers do not tell where one text ends and the next begins.
-#[inline]
-fn hash_of(hasher: &foldhash::fast::RandomState, head: &Head<'_>) -> u64 {
-    let Head { name, tail } = head;
-    let mut hasher = hasher.build_hasher();
-    hasher.write(name);
-    let tail_word = match **tail {
-        [bar, kind] => u32::from_le_bytes([bar, kind, 0, 0]),
-        [bar, one, two] => u32::from_le_bytes([bar, one, two, 0]),
-        _ => {
-            hasher.write(tail);
-            0
-        }
-    };
-    let lengths = ((name.len() as u64) << 16) ^ tail.len() as u64;
-    hasher.write_u64((lengths << 32) ^ u64::from(tail_word));
-    hasher.finish()
 }
 
 /// By bits that the tables themselves look at last.
@@ -225,7 +193,6 @@ const REST: usize = 8;
 mod tests {
     use super::super::way::Step;
     use super::*;
-    use proptest::prelude::*;
     use protocols::statsd::{Dialects, Limits, parse_line, splits};
     use protocols::{Batch, Measure};
 
@@ -236,7 +203,7 @@ mod tests {
     }
 
     fn print(memo: &Memo, line: &str) -> Print {
-        memo.print(&splits(line.as_bytes()).next().unwrap().unwrap().head)
+        memo.print(&splits(line.as_bytes()).next().unwrap().unwrap().head).unwrap()
     }
 
     /// Learns from a line what the numbers of its routes say.
@@ -251,7 +218,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let found = memo.seek(print(memo, line))?;
-        memo.known(found).map(|known| known.way.steps.iter().map(route).collect())
+        memo.known(&found).map(|known| known.way.steps.iter().map(route).collect())
     }
 
     #[test]
@@ -265,21 +232,6 @@ mod tests {
         learn(&mut memo, "a:1|c", &[8, 9]);
         assert_eq!(routes(&mut memo, "a:1|c"), Some(vec![8, 9]), "the last lesson counts");
         assert_eq!(memo.heads, 1);
-    }
-
-    proptest! {
-        #[test]
-        fn prints_are_equal_where_heads_are(
-            left in ("[a|\0]{0,3}", "\\|[a|\0]{0,4}"),
-            right in ("[a|\0]{0,3}", "\\|[a|\0]{0,4}"),
-        ) {
-            let memo = Memo::default();
-            let print = |(name, tail): &(String, String)| {
-                memo.print(&Head { name: name.as_bytes(), tail: tail.as_bytes() })
-            };
-            prop_assert_eq!(left == right, print(&left) == print(&right));
-            prop_assert_eq!(left == right, print(&left).hash == print(&right).hash);
-        }
     }
 
     #[test]
@@ -303,8 +255,8 @@ mod tests {
         }
         for (line, n) in [("a:5|c", 20), ("b:5|c", 10)] {
             let found = memo.seek(print(&memo, line)).unwrap();
-            let known = memo.known(found).unwrap();
-            assert_eq!(known.places().collect::<Vec<_>>(), places(n), "{line}");
+            let known = memo.known(&found).unwrap();
+            assert_eq!(known.places, places(n), "{line}");
             assert_eq!(*known.way.steps, steps, "{line}");
         }
         assert_eq!(memo.ways.len(), 1);
@@ -327,7 +279,7 @@ mod tests {
         memo.align(&table);
         let fill = |memo: &mut Memo| {
             for n in 0..=HEADS as u64 {
-                let print = Print { hash: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), check: n };
+                let print = Print::of_test(n);
                 memo.learn(print, shape, Done { steps: &[Step::Take(1)], places: &[] });
             }
             assert_eq!(memo.heads, HEADS, "the one too many is not learnt");
