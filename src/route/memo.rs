@@ -1,8 +1,7 @@
 //! What was done with lines, so that lines which differ in their value alone need neither be
 //! parsed nor routed again.
 //!
-//! A line is known by its [`Head`], and that by a [`Print`] of 128 bits: so wide, and keyed by chance,
-//! that no two of a million heads are ever met that share one, and so small that a million can be
+//! A line is known by its [`Head`], and that by a [`Print`], so small that a million can be
 //! remembered. Of each head there is noted which [`Way`] its lines go, and where its series stands.
 //!
 //! What is remembered dies with the table that it was learnt from, and is bounded by [`HEADS`],
