@@ -1,5 +1,6 @@
 //! The keys of a listener, as a configuration writes them.
 
+use crate::errors;
 use crate::net::Wanted;
 use crate::origin::Protocol;
 use crate::tls::ServerSettings;
@@ -50,6 +51,8 @@ pub struct Config {
     pub prefix: Option<String>,
     /// Files: what stands before the name of every series.
     pub series: Option<String>,
+    /// Where what is refused here is told.
+    pub errors: Option<errors::Config>,
 }
 
 /// What a file is.
