@@ -27,6 +27,8 @@ use verdict::Told;
 pub struct Client {
     http: reqwest::Client,
     points: Url,
+    /// What the points are from.
+    about: HeaderMap,
 }
 
 impl Client {
@@ -44,7 +46,19 @@ impl Client {
             .connect_timeout(CONNECT_WAIT)
             .build()
             .map_err(|error| format!("HTTP client: {error}"))?;
-        Ok(Self { http, points })
+        Ok(Self { http, points, about: HeaderMap::new() })
+    }
+
+    /// The same, for points of a file, or of a task and its run; whoever owns these is told of what is
+    /// refused. What says nothing, or no header can say, is left out.
+    #[must_use]
+    pub fn about(mut self, about: &[(&'static str, &str)]) -> Self {
+        for (what, value) in about.iter().filter(|(_, value)| !value.is_empty()) {
+            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+                self.about.insert(*what, value);
+            }
+        }
+        self
     }
 
     /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
@@ -74,7 +88,7 @@ impl Client {
     }
 
     async fn try_once(&self, key: &str, lines: Bytes) -> Verdict {
-        let request = self.http.put(self.points.clone());
+        let request = self.http.put(self.points.clone()).headers(self.about.clone());
         let request = request.header("idempotency-key", key).body(lines).timeout(ANSWER_WAIT);
         match request.send().await {
             Ok(response) => match told(response).await {
@@ -156,6 +170,13 @@ fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
     let wish = after.unwrap_or_default().min(LONGEST_WISH);
     wish.saturating_add(doubled.mul_f64(random.clamp(0.1, 1.0)))
 }
+
+/// The header that says of which file the points are.
+pub const FILE: &str = "pointsman-file";
+/// Of which task.
+pub const TASK: &str = "pointsman-task";
+/// Of which run of it.
+pub const RUN: &str = "pointsman-run";
 
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 

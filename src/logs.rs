@@ -25,7 +25,7 @@ use once::{Gaps, Log};
 use pipe::Pipe;
 use protocols::marked::{Found, Marked};
 use queue::Queue;
-use sender::{Sender, Sent};
+use sender::{Errand, Sender, Sent};
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -69,8 +69,14 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
         None
     });
     let gaps = log.is_some().then(Gaps::default);
-    let prefix = arguments.series_prefix.clone();
-    let sender = Sender::start(place, prefix, log, Arc::clone(&queue));
+    let errand = Errand {
+        place,
+        prefix: arguments.series_prefix.clone(),
+        task: said(arguments.task.as_ref(), "TASK_ID", environment).unwrap_or_default(),
+        run: said(arguments.run.as_ref(), "RUN_ID", environment).unwrap_or_default(),
+        log,
+    };
+    let sender = Sender::start(errand, Arc::clone(&queue));
     let mut taking = Taking { queue: &queue, gaps, counts: Counts::default() };
     let passed = if arguments.prefix.is_empty() {
         Pipe::standard().and_then(|mut pipe| pipe.pass(|_| ()))
@@ -90,17 +96,23 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
 impl Arguments {
     /// Which log it is, if its points are to count once.
     fn log(&self, environment: &BTreeMap<String, String>) -> Result<Option<Log>, &'static str> {
-        let said = |option: &Option<String>, variable: &str| {
-            let set = || environment.get(variable).cloned();
-            option.clone().or_else(set).filter(|text| !text.is_empty())
-        };
         if !self.once && self.task.is_none() {
             return Ok(None);
         }
-        let task = said(&self.task, "TASK_ID").ok_or(NO_TASK)?;
-        let run = said(&self.run, "RUN_ID").unwrap_or_else(|| "0".to_owned());
+        let task = said(self.task.as_ref(), "TASK_ID", environment).ok_or(NO_TASK)?;
+        let run = said(self.run.as_ref(), "RUN_ID", environment);
+        let run = run.unwrap_or_else(|| "0".to_owned());
         Ok(Some(Log::new(&task, &run, &self.log, &self.series_prefix)))
     }
+}
+
+/// What an option says, or else the environment.
+fn said(
+    option: Option<&String>,
+    variable: &str,
+    environment: &BTreeMap<String, String>,
+) -> Option<String> {
+    option.or_else(|| environment.get(variable)).filter(|text| !text.is_empty()).cloned()
 }
 
 /// Takes what is found to the queue.

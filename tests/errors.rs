@@ -7,8 +7,10 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-use common::{Case, Gateway, all_to, assert_balanced, eventually, pointsman};
+use common::{API, Case, Gateway, all_to, assert_balanced, eventually, pointsman};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -145,6 +147,35 @@ async fn a_file_is_named_with_what_is_wrong_in_it() {
     let ledger = are_told(&gateway, "platform/errors", &expected).await;
     assert_eq!(refused(&ledger, "files"), 6);
     assert_eq!(ledger["backends"]["out"]["handed"], 3);
+}
+
+/// Who sends through the client says what the points are from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn submitted_files_and_logs_are_named_too() {
+    let config = format!(
+        "errors = {{ backend = 'platform' }}\n{API}{PLATFORM}\
+         [[routes]]\nto = []\n"
+    );
+    let gateway = Gateway::start(&config).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stats.jsonl");
+    fs::write(&file, "nonsense\n{\"name\":\"a\",\"value\":1}\n").unwrap();
+    let run = |arguments: &[&str], input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+        command.args(arguments).args(["--to", &format!("http://{}", gateway.addr("api", "tcp"))]);
+        command.env("TASK_ID", "T").env("RUN_ID", "1").stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait().unwrap();
+    };
+    run(&["submit", file.to_str().unwrap()], "");
+    run(&["logs", "--once"], "[taskcluster-task:stat] {\"name\":1}\n");
+    let submitted = format!(
+        "file={} listener=api reason=invalid_json run=1 task=T transport=tcp",
+        file.display()
+    );
+    let logged = "listener=api reason=not_a_point run=1 task=T transport=tcp";
+    are_told(&gateway, "pointsman.errors", &[(&submitted, 1), (logged, 1)]).await;
 }
 
 /// What was refused in the last moment is told, by whichever table is in force.

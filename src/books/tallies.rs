@@ -86,6 +86,12 @@ impl Tally {
         self.refused.add(reason, count);
     }
 
+    /// Whether anything was added since it was asked last.
+    fn has_news(&self) -> bool {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refused.counts().iter().any(|(reason, now)| taken.get(reason) != Some(now))
+    }
+
     /// What was added since it was asked last, by reason.
     fn take(&self) -> Vec<(&'static str, u64)> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,10 +141,10 @@ impl Tallies {
         }
     }
 
-    /// Forgets those whom nobody holds, which makes room; all must have been [taken](Self::take).
+    /// Forgets those whom nobody holds and of whom all is told, which makes room.
     pub fn forget_idle(&self) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, tally| Arc::strong_count(tally) > 1 || !tally.take().is_empty());
+        known.retain(|_, tally| Arc::strong_count(tally) > 1 || tally.has_news());
     }
 }
 
@@ -201,7 +207,9 @@ mod tests {
         assert_eq!(all.iter().map(|(_, _, count)| count).sum::<u64>(), OFFENDERS_MAX as u64 + 5);
         let over = all.iter().find(|(marks, _, _)| *marks == ["overflow=true"]);
         assert_eq!(over.map(|(_, _, count)| *count), Some(5));
+        tallies.of(&file("1")).add("bad", 1);
         tallies.forget_idle();
+        assert_eq!(taken(&tallies), [(vec!["file=1".to_owned()], "bad", 1)], "it was not told yet");
         held.add("bad", 1);
         tallies.of(&file("new")).add("bad", 1);
         let marks = |name: &str| vec![format!("file={name}")];

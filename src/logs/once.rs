@@ -133,7 +133,7 @@ impl<'w> Once<'w> {
             self.has_ended = true;
             return Ok(false);
         };
-        let (points, others) = sorted(lines, &self.work.prefix);
+        let (points, others) = sorted(lines, self.work.prefix());
         self.waiting.extend(points);
         if others.count > 0 {
             self.work.send_alone(self.client, others).await?;

@@ -2,7 +2,7 @@
 
 use super::once::{Log, Once};
 use super::queue::{Lines, Queue};
-use crate::client::{Client, Place, Taken, Verdict};
+use crate::client::{Client, Place, RUN, TASK, Taken, Verdict};
 use bytes::Bytes;
 use protocols::json::write_prefixed;
 use std::borrow::Cow;
@@ -54,12 +54,12 @@ pub(super) struct Sent {
 impl Sender {
     /// Starts it. What is wrong with the address or the token is told at the end: it is no reason
     /// to hold up a log.
-    pub(super) fn start(place: Place, prefix: String, log: Option<Log>, queue: Arc<Queue>) -> Self {
+    pub(super) fn start(errand: Errand, queue: Arc<Queue>) -> Self {
         let over = Arc::<Over>::default();
         let telling = Telling(Arc::clone(&over));
         let sent = Arc::<Mutex<Sent>>::default();
         let (waiting, noted) = (Arc::clone(&queue), Arc::clone(&sent));
-        let work = Work { place, prefix, log, queue: waiting, sent: noted };
+        let work = Work { errand, queue: waiting, sent: noted };
         let thread = std::thread::Builder::new().name("sender".to_owned());
         let started = thread.spawn(move || {
             work.run();
@@ -83,21 +83,33 @@ impl Sender {
 
 /// What the thread has to do.
 pub(super) struct Work {
-    place: Place,
-    pub(super) prefix: String,
-    /// Which log it is, whose points are to count once.
-    log: Option<Log>,
+    errand: Errand,
     queue: Arc<Queue>,
     sent: Arc<Mutex<Sent>>,
 }
 
+/// What is to be sent where.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Errand {
+    pub(super) place: Place,
+    /// Before the name of every series.
+    pub(super) prefix: String,
+    /// The task, and its run, as far as they are known.
+    pub(super) task: String,
+    pub(super) run: String,
+    /// Which log it is, whose points are to count once.
+    pub(super) log: Option<Log>,
+}
+
 impl Work {
     fn run(&self) {
-        let client = Client::new(&self.place, false);
+        let Errand { place, task, run, log, .. } = &self.errand;
+        let client = Client::new(place, false);
+        let client = client.map(|client| client.about(&[(TASK, task), (RUN, run)]));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match (client, runtime) {
             (Ok(client), Ok(runtime)) => runtime.block_on(async {
-                match &self.log {
+                match log {
                     Some(log) => Once::new(self, &client, log).run(&self.queue).await,
                     None => self.send(&client).await,
                 }
@@ -134,6 +146,11 @@ impl Work {
         Ok(())
     }
 
+    /// What stands before the name of every series.
+    pub(super) fn prefix(&self) -> &str {
+        &self.errand.prefix
+    }
+
     /// Notes what became of lines.
     pub(super) fn count(&self, verdict: Verdict, lines: u64) {
         note(&self.sent, |sent| sent.count(verdict, lines));
@@ -158,11 +175,11 @@ impl Work {
 
     /// Notes what keeps the lines waiting; forgotten when it is over.
     fn away(&self, why: &str) {
-        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.place.to())));
+        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.errand.place.to())));
     }
 
     fn body(&self, lines: &Lines) -> Bytes {
-        prefixed(&lines.bytes, &self.prefix).into_owned().into()
+        prefixed(&lines.bytes, self.prefix()).into_owned().into()
     }
 }
 

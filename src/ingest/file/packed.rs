@@ -3,8 +3,9 @@
 //! gzip (RFC 1952), of one member or several. It is unpacked in chunks, which are read like those of
 //! any other file: a file that holds far more than it is long takes turns like others, and no memory.
 //! Places in it are counted in unpacked bytes; whoever goes on in the middle unpacks once more what is
-//! before that. A file that is still being written breaks off, so it is read when it has not
-//! changed between two looks, and from there on when it has grown.
+//! before that. A file that is still being written breaks off, so it is read when it has not changed
+//! between two looks. One that has grown after its end goes on there, with another member; one that
+//! broke off is unpacked anew, and each time it has to lie still for twice as long before.
 //!
 //! Limit: what one file may hold ([`Config::unpacked`](crate::ingest::Config::unpacked)). Rejected:
 //! `gzip_broken`, of one that is cut off or damaged, whose lines before that count; and
@@ -19,16 +20,18 @@ use std::os::unix::fs::FileExt as _;
 /// A compressed file.
 pub(super) struct Packed {
     /// None until it is begun, and at its end.
-    stream: Option<MultiGzDecoder<FromStart>>,
-    /// How long it was at the last look, as it lies there.
-    seen: Option<u64>,
+    stream: Option<MultiGzDecoder<Reader>>,
+    /// How long it was at the last look, as it lies there, and for how many looks.
+    seen: (Option<u64>, u32),
     /// And when it was begun.
     begun: Option<u64>,
     /// How much was unpacked.
     at: u64,
     max: u64,
-    /// Whether it ended otherwise than it should.
-    is_broken: bool,
+    /// Where it ended as it should, as it lies there.
+    end: Option<u64>,
+    /// How often it ended otherwise.
+    breaks: u32,
 }
 
 /// Why no more of a file can be read.
@@ -73,21 +76,29 @@ impl fmt::Display for Flaw {
 impl Packed {
     /// One that may hold so many bytes; nothing is read yet.
     pub(super) const fn new(max: u64) -> Self {
-        Self { stream: None, seen: None, begun: None, at: 0, max, is_broken: false }
+        let (stream, seen, begun, end) = (None, (None, 0), None, None);
+        Self { stream, seen, begun, at: 0, max, end, breaks: 0 }
     }
 
-    /// Begins it after what was read before, if it is `len` long now, was so at the last look, and
+    /// Begins it after what was read before, if it is `len` long now, has been so for long enough, and
     /// was not begun at that length.
     pub(super) fn ripen(&mut self, file: &File, len: u64, read: u64) -> Result<(), Flaw> {
-        let is_still = self.seen.replace(len) == Some(len);
+        let looks = if self.seen.0 == Some(len) { self.seen.1.saturating_add(1) } else { 1 };
+        self.seen = (Some(len), looks);
+        let is_still = looks > 1 << self.breaks.min(BREAKS_MAX);
         if is_still && self.begun != Some(len) { self.begin(file, len, read) } else { Ok(()) }
     }
 
     /// Begins it after what was read before.
     pub(super) fn begin(&mut self, file: &File, len: u64, read: u64) -> Result<(), Flaw> {
-        (self.begun, self.at, self.is_broken) = (Some(len), 0, false);
+        self.begun = Some(len);
+        // All that was read of it lies before an end.
+        let end = self.end.take().filter(|_| self.at == read);
+        if end.is_none() {
+            self.at = 0;
+        }
         let file = file.try_clone().map_err(Flaw::Failed)?;
-        self.stream = Some(MultiGzDecoder::new(FromStart { file, at: 0 }));
+        self.stream = Some(MultiGzDecoder::new(Reader { file, at: end.unwrap_or(0) }));
         let mut skipped = [0; 8 << 10];
         while self.at < read {
             let room = usize::try_from(read - self.at).unwrap_or(usize::MAX).min(skipped.len());
@@ -105,7 +116,7 @@ impl Packed {
 
     /// Whether there is no more of it than was read.
     pub(super) const fn is_whole(&self) -> bool {
-        self.stream.is_none() && !self.is_broken
+        self.end.is_some()
     }
 
     /// The next bytes; none at its end.
@@ -122,26 +133,34 @@ impl Packed {
             self.at += len as u64;
             if self.at > self.max { Err(Flaw::TooLarge(self.max)) } else { Ok(len) }
         });
-        if !matches!(read, Ok(1..)) {
-            (self.stream, self.is_broken) = (None, read.is_err());
+        match &read {
+            Ok(1..) => {}
+            Ok(_) => self.end = self.stream.take().map(|stream| stream.get_ref().at),
+            Err(_) => {
+                self.stream = None;
+                self.breaks += 1;
+            }
         }
         read
     }
 }
 
-/// A file from its beginning, wherever others read in it.
-struct FromStart {
+/// Reads a file, wherever others are in it.
+struct Reader {
     file: File,
     at: u64,
 }
 
-impl Read for FromStart {
+impl Read for Reader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.file.read_at(into, self.at)?;
         self.at += len as u64;
         Ok(len)
     }
 }
+
+/// A file that breaks off again and again is unpacked once a minute.
+const BREAKS_MAX: u32 = 7;
 
 #[cfg(test)]
 mod tests {
@@ -189,7 +208,7 @@ mod tests {
 
     #[test]
     fn it_is_begun_when_it_has_not_changed() {
-        let (mut packed, file) = (Packed::new(100), file(&gzip(b"x")));
+        let (mut packed, mut file) = (Packed::new(100), file(&gzip(b"x")));
         for (len, is_open) in [(5, false), (9, false), (9, true)] {
             packed.ripen(&file, len, 0).unwrap();
             assert_eq!(packed.is_open(), is_open);
@@ -197,9 +216,30 @@ mod tests {
         assert_eq!(rest(&mut packed), (b"x".to_vec(), None));
         packed.ripen(&file, 9, 1).unwrap();
         assert!(!packed.is_open(), "once");
+        // Another member.
+        file.write_all(&gzip(b"y")).unwrap();
         packed.ripen(&file, 10, 1).unwrap();
         packed.ripen(&file, 10, 1).unwrap();
-        assert_eq!((packed.is_open(), rest(&mut packed)), (true, (Vec::new(), None)));
+        assert_eq!((packed.is_open(), rest(&mut packed)), (true, (b"y".to_vec(), None)));
+    }
+
+    #[test]
+    fn one_that_breaks_off_has_to_lie_still_for_longer_each_time() {
+        let (mut packed, mut file) = (Packed::new(100), tempfile::tempfile().unwrap());
+        let whole = gzip(b"one");
+        let (mut waits, mut text) = (Vec::new(), Vec::new());
+        for piece in whole.chunks(whole.len().div_ceil(3)) {
+            file.write_all(piece).unwrap();
+            let len = file.metadata().unwrap().len();
+            let mut looks = 0;
+            while !packed.is_open() {
+                packed.ripen(&file, len, text.len() as u64).unwrap();
+                looks += 1;
+            }
+            waits.push(looks);
+            text.extend(rest(&mut packed).0);
+        }
+        assert_eq!((waits, text, packed.is_whole()), (vec![2, 3, 5], b"one".to_vec(), true));
     }
 
     #[test]

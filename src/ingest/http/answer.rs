@@ -1,6 +1,7 @@
 //! Answers, and refusals that are counted as they are answered.
 
 use crate::access::{Denial, Refused};
+use crate::books::Offender;
 use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
@@ -34,8 +35,8 @@ pub(super) struct Refusal {
     challenges: Box<[&'static str]>,
     /// When it may come again.
     again: Option<Duration>,
-    /// Whose it was, if that was known by then.
-    principal: Option<Arc<str>>,
+    /// Whose it was, where anybody wants to know.
+    offender: Option<Box<Offender>>,
 }
 
 impl Refusal {
@@ -45,13 +46,13 @@ impl Refusal {
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (unsettled, body, challenges, again) = (None, None, Box::default(), None);
-        let (message, principal) = (message.into(), None);
-        Self { status, reason, message, unsettled, body, challenges, again, principal }
+        let (message, offender) = (message.into(), None);
+        Self { status, reason, message, unsettled, body, challenges, again, offender }
     }
 
     /// The same of a request that was found to be his.
-    pub(super) fn of(self, principal: Option<Arc<str>>) -> Self {
-        Self { principal, ..self }
+    pub(super) fn of(self, offender: Option<Box<Offender>>) -> Self {
+        Self { offender, ..self }
     }
 
     /// The sender has to show who he is, in one of these ways.
@@ -108,9 +109,15 @@ impl Refusal {
 
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
-        let mut router = web.router.clone();
-        router.of_principal(self.principal.clone());
-        web.refuse_of(&router, self.reason, 1, example, Who(peer));
+        match &self.offender {
+            None => web.refuse(self.reason, 1, example, Who(peer)),
+            Some(offender) => {
+                let mut router = web.router.clone();
+                router.of_principal(offender.principal.clone());
+                router.about(offender.marks.clone());
+                web.refuse_of(&router, self.reason, 1, example, Who(peer));
+            }
+        }
         let mut response = respond(self.said(web));
         if let Some(again) = self.again {
             ask_to_come_back(&mut response, again);
@@ -193,8 +200,8 @@ impl Taken {
     }
 
     /// What is refused of it was his.
-    pub(super) fn of(self, principal: Option<Arc<str>>) -> Self {
-        Self { outcome: self.outcome.map_err(|refusal| refusal.of(principal)), ..self }
+    pub(super) fn of(self, offender: Option<Box<Offender>>) -> Self {
+        Self { outcome: self.outcome.map_err(|refusal| refusal.of(offender)), ..self }
     }
 
     /// Answers, when what has to be remembered is.

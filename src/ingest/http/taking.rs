@@ -11,10 +11,12 @@ use super::body;
 use super::credentials::{Admitted, Sender};
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
+use crate::books::{Marks, Offender};
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
 use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue};
 use protocols::Answer;
 use std::sync::Arc;
 
@@ -30,11 +32,26 @@ pub(super) async fn take(
 ) -> Result<Taken, Refusal> {
     let sender = Sender::of(&request, web)?;
     let admitted = sender.admitted(web).await?;
-    let principal = admitted.gate.principal().map(|principal| Arc::clone(&principal.name));
+    let offender = web.book.tallies.is_asked().then(|| Box::new(offender(&request, &admitted)));
     match take_of(request, admitted, web, words, parse).await {
-        Ok(taken) => Ok(taken.of(principal)),
-        Err(refusal) => Err(refusal.of(principal)),
+        Ok(taken) => Ok(taken.of(offender)),
+        Err(refusal) => Err(refusal.of(offender)),
     }
+}
+
+/// Whose a request is, and what it says that it is about.
+fn offender(request: &Request, admitted: &Admitted) -> Offender {
+    let principal = admitted.gate.principal().map(|principal| Arc::clone(&principal.name));
+    Offender { transport: None, principal, marks: marks(request.headers()) }
+}
+
+/// The file, and the task and its run, that the points of a request are from, if it says so.
+fn marks(headers: &HeaderMap) -> Marks {
+    let said = ABOUT.map(|(key, header)| {
+        let value = headers.get(header).map_or(&b""[..], HeaderValue::as_bytes);
+        (key, String::from_utf8_lossy(value))
+    });
+    Marks::new(&said.each_ref().map(|(key, value)| (*key, &**value)))
 }
 
 /// The same of one whose sender is known.
@@ -49,6 +66,9 @@ async fn take_of(
     let keyed = Keyed::of(&request, &admitted.gate, ack.deadline())?;
     let mut intake = web.intake();
     intake.router.pass_by(admitted.gate.clone());
+    if web.book.tallies.is_asked() {
+        intake.about(marks(request.headers()));
+    }
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
@@ -97,3 +117,7 @@ fn work(
     }
     Ok((answer, receipt))
 }
+
+/// As clients of ours write them.
+const ABOUT: [(&str, &str); 3] =
+    [("file", "pointsman-file"), ("task", "pointsman-task"), ("run", "pointsman-run")];
