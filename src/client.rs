@@ -27,6 +27,8 @@ use verdict::Told;
 pub struct Client {
     http: reqwest::Client,
     points: Url,
+    /// What the points are from.
+    about: HeaderMap,
 }
 
 impl Client {
@@ -44,7 +46,19 @@ impl Client {
             .connect_timeout(CONNECT_WAIT)
             .build()
             .map_err(|error| format!("HTTP client: {error}"))?;
-        Ok(Self { http, points })
+        Ok(Self { http, points, about: HeaderMap::new() })
+    }
+
+    /// The same, for points of a file, or of a task and its run; whoever owns these is told of what is
+    /// refused. What says nothing, or no header can say, is left out.
+    #[must_use]
+    pub fn about(mut self, about: &[(&'static str, &str)]) -> Self {
+        for (what, value) in about.iter().filter(|(_, value)| !value.is_empty()) {
+            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+                self.about.insert(*what, value);
+            }
+        }
+        self
     }
 
     /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
@@ -74,7 +88,7 @@ impl Client {
     }
 
     async fn try_once(&self, key: &str, lines: Bytes) -> Verdict {
-        let request = self.http.put(self.points.clone());
+        let request = self.http.put(self.points.clone()).headers(self.about.clone());
         let request = request.header("idempotency-key", key).body(lines).timeout(ANSWER_WAIT);
         match request.send().await {
             Ok(response) => match told(response).await {
@@ -138,6 +152,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let after = text(RETRY_AFTER.as_str()).and_then(|secs| secs.parse().ok());
     let replayed = text("idempotency-replayed") == Some("true");
+    let conflict = text("idempotency-conflict") == Some("true");
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
@@ -145,7 +160,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
             break;
         }
     }
-    Ok(Told { status, after: after.map(Duration::from_secs), replayed, body })
+    Ok(Told { status, after: after.map(Duration::from_secs), replayed, conflict, body })
 }
 
 /// How long to wait after so many failures: twice as long each time, less by chance so that many
@@ -155,6 +170,13 @@ fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
     let wish = after.unwrap_or_default().min(LONGEST_WISH);
     wish.saturating_add(doubled.mul_f64(random.clamp(0.1, 1.0)))
 }
+
+/// The header that says of which file the points are.
+pub const FILE: &str = "pointsman-file";
+/// Of which task.
+pub const TASK: &str = "pointsman-task";
+/// Of which run of it.
+pub const RUN: &str = "pointsman-run";
 
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 

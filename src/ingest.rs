@@ -29,7 +29,7 @@ mod stream;
 
 pub use config::{Ack, Config, Dialect, FileFormat, Idempotency, Limits, TimeWindow};
 pub use file::Glob;
-pub use grammar::parse_alone;
+pub use grammar::{Unparsed, parse_alone};
 pub use keys::{Admit, Keys, keys_file};
 
 use crate::books::ListenerBook;
@@ -94,7 +94,7 @@ pub fn spawn(
     context.tls = tls;
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
-        start(&context.for_worker(worker), bound)?;
+        start(&context.for_worker(worker).by(transport(&bound.socket)), bound)?;
         info!(listener = name, address, "listening");
     }
     Ok(listener)
@@ -112,7 +112,7 @@ pub fn spawn_files(
 ) -> Listener {
     let listener = Listener::default();
     let context = Context::new(name, config, router, book, clock, keys, &listener);
-    context.run(file::run(context.clone(), data_dir.to_owned()));
+    context.run(file::run(context.by("file"), data_dir.to_owned()));
     info!(listener = name, "reading files");
     listener
 }
@@ -148,6 +148,16 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.cancel();
         self.end.cancel();
+    }
+}
+
+/// As addresses are written.
+const fn transport(socket: &Socket) -> &'static str {
+    match socket {
+        Socket::Udp(..) => "udp",
+        Socket::Unixgram(_) => "unixgram",
+        Socket::Tcp(_) => "tcp",
+        Socket::Unix(_) => "unix",
     }
 }
 

@@ -18,7 +18,7 @@ mod shipment;
 mod source;
 mod totals;
 
-use crate::client::{Client, Place};
+use crate::client::{self, Client, Place};
 use crate::units::Span;
 use batches::{Batch, Batches, Form};
 use clap::{Args, ValueEnum};
@@ -146,7 +146,9 @@ impl<'a> Submission<'a> {
         environment: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
         let place = arguments.place.clone().within(environment);
-        let client = Client::new(&place, arguments.wait)?;
+        let variable = |name: &str| environment.get(name).map_or("", String::as_str);
+        let run = [(client::TASK, variable("TASK_ID")), (client::RUN, variable("RUN_ID"))];
+        let client = Client::new(&place, arguments.wait)?.about(&run);
         for file in &arguments.files {
             format_of(file, arguments.format)?;
         }
@@ -182,7 +184,8 @@ impl<'a> Submission<'a> {
         let batches = Batches::new(source, form, from).map_err(file)?;
         let meter = Meter::new(&report.file, whole, read);
         let began = Instant::now();
-        let mut convoy = Convoy::new(self, book, meter);
+        let client = self.client.clone().about(&[(client::FILE, &report.file)]);
+        let mut convoy = Convoy::new(self, client, book, meter);
         let result = convoy.run(batches).await;
         let progress = &Book::lock(&convoy.book).progress;
         report.count(&progress.totals, progress.place().offset, began.elapsed());
@@ -266,6 +269,7 @@ impl Book {
 /// The batches of a file on their way, in order.
 struct Convoy<'a> {
     submission: &'a Submission<'a>,
+    client: Client,
     book: Arc<Mutex<Book>>,
     meter: Meter,
     shipped: VecDeque<JoinHandle<Result<Batch, String>>>,
@@ -273,11 +277,11 @@ struct Convoy<'a> {
 }
 
 impl<'a> Convoy<'a> {
-    fn new(submission: &'a Submission<'a>, book: Book, meter: Meter) -> Self {
+    fn new(submission: &'a Submission<'a>, client: Client, book: Book, meter: Meter) -> Self {
         // Who waits for a backend waits for its batches, and would do so once for each of ours.
         let places = if submission.arguments.wait { WAITING } else { 1 };
         let book = Arc::new(Mutex::new(book));
-        Self { submission, book, meter, shipped: VecDeque::new(), places }
+        Self { submission, client, book, meter, shipped: VecDeque::new(), places }
     }
 
     async fn run(&mut self, batches: Batches) -> Result<(), Stopped> {
@@ -305,9 +309,8 @@ impl<'a> Convoy<'a> {
 
     fn ship(&mut self, batch: Batch) {
         Book::lock(&self.book).begin(batch.end);
-        let Submission { client, arguments, .. } = self.submission;
-        let patience = arguments.timeout.0;
-        let shipping = shipment::ship(client.clone(), Arc::clone(&self.book), batch, patience);
+        let patience = self.submission.arguments.timeout.0;
+        let shipping = shipment::ship(self.client.clone(), Arc::clone(&self.book), batch, patience);
         self.shipped.push_back(tokio::spawn(shipping));
     }
 

@@ -1,5 +1,6 @@
 //! The keys of a listener, as a configuration writes them.
 
+use crate::errors;
 use crate::net::Wanted;
 use crate::origin::Protocol;
 use crate::tls::ServerSettings;
@@ -50,6 +51,13 @@ pub struct Config {
     pub prefix: Option<String>,
     /// Files: what stands before the name of every series.
     pub series: Option<String>,
+    /// Files: how much a compressed one may hold.
+    pub unpacked: Option<Size>,
+    /// Files: one of the same name is the same one read again, and each line of it counts once.
+    #[serde(default)]
+    pub once: bool,
+    /// Where what is refused here is told.
+    pub errors: Option<errors::Config>,
 }
 
 /// What a file is.
@@ -186,6 +194,11 @@ impl Config {
         self.limits.idle.unwrap_or(usual).0
     }
 
+    /// How much a compressed file may hold.
+    pub fn unpacked(&self) -> u64 {
+        self.unpacked.unwrap_or(UNPACKED).0
+    }
+
     /// Where files are looked for, as it is shown.
     pub fn places(&self) -> Vec<String> {
         let paths = self.paths.iter().flatten().cloned();
@@ -210,3 +223,6 @@ impl Config {
         self.bind.iter().map(one).collect()
     }
 }
+
+/// Far more than a task's log, and unpacked within seconds.
+const UNPACKED: Size = Size::mib(1024);

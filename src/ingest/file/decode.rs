@@ -3,6 +3,7 @@
 use super::MARK;
 use super::positions::Position;
 use crate::access::Denial;
+use crate::books::Marks;
 use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::{Config, FileFormat};
 use memchr::{memchr_iter, memrchr};
@@ -94,6 +95,25 @@ impl Decoder {
         matches!(&self.form, Form::Table(table) if self.read > 0 && !table.knows_columns())
     }
 
+    fn knows_no_columns(&self) -> bool {
+        matches!(&self.form, Form::Table(table) if !table.knows_columns())
+    }
+
+    /// A chunk, of which so many bytes end whole lines, is of lines that were read before.
+    pub(super) fn pass_over(&mut self, whole: usize, chunk: &[u8]) {
+        if self.knows_no_columns() {
+            self.header(chunk);
+        }
+        if whole > 0 {
+            self.whole = self.read + whole as u64;
+        }
+        self.read += chunk.len() as u64;
+        self.lines += memchr_iter(b'\n', chunk).count() as u64;
+        if let Form::Table(table) = &mut self.form {
+            table.go_on_after(self.lines);
+        }
+    }
+
     /// Takes the beginning of the file, as far as the names of the columns.
     pub(super) fn header(&mut self, beginning: &[u8]) {
         let Form::Table(table) = &mut self.form else { return };
@@ -179,7 +199,8 @@ impl Decoder {
         if !left.is_empty() {
             let left = left.get(..EXCERPT).unwrap_or(&left);
             let text = format!("{}: {}", self.name, String::from_utf8_lossy(left));
-            context.refuse("incomplete_line", 1, text.as_bytes(), Who(None));
+            let marks = Marks::new(&[("file", &self.name)]);
+            context.refuse_about(marks, "incomplete_line", text.as_bytes());
         }
     }
 
@@ -200,6 +221,7 @@ impl Decoder {
             Form::Nothing => {}
         }
         self.accepted += (intake.batch.len() - before) as u64;
+        self.lines += u64::from(self.whole < self.read);
         self.whole = self.read;
     }
 
@@ -320,7 +342,7 @@ impl Sheet<'_> {
 
     fn refuse_table(&mut self, refused: &Refused) {
         let text = format!("{}: {refused}", self.name);
-        self.intake.context.refuse("table_refused", 1, text.as_bytes(), Who(None));
+        self.intake.refuse("table_refused", 1, text.as_bytes(), Who(None));
         self.remember(refused.to_string());
     }
 
@@ -332,7 +354,7 @@ impl Sheet<'_> {
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {
         let text = format!("{}: {example}", self.name);
-        self.intake.context.refuse(reason.label(), count, text.as_bytes(), Who(None));
+        self.intake.refuse(reason.label(), count, text.as_bytes(), Who(None));
     }
 
     fn remember(&mut self, what: String) {
@@ -358,8 +380,9 @@ fn remember(what: String, refused: &mut Vec<String>, refusals: &mut u64) {
 
 /// What a file is, by its name.
 fn format_of(path: &Path) -> FileFormat {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    match ending {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    match plain.rsplit_once('.').map_or("", |(_, ending)| ending) {
         "csv" => FileFormat::Csv,
         "statsd" => FileFormat::Statsd,
         "log" => FileFormat::Log,

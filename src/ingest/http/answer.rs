@@ -1,7 +1,8 @@
 //! Answers, and refusals that are counted as they are answered.
 
 use crate::access::{Denial, Refused};
-use crate::ingest::intake::{Context, Who};
+use crate::books::Offender;
+use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
@@ -29,11 +30,13 @@ pub(super) struct Refusal {
     /// What would have been answered, and what came in between.
     unsettled: Option<Box<(Answer, Fate)>>,
     /// What is said instead of the message.
-    body: Option<String>,
+    body: Option<Box<str>>,
     /// What the sender is asked to show.
-    challenges: Vec<&'static str>,
+    challenges: Box<[&'static str]>,
     /// When it may come again.
     again: Option<Duration>,
+    /// Whose it was, where anybody wants to know.
+    offender: Option<Box<Offender>>,
 }
 
 impl Refusal {
@@ -42,13 +45,19 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let (unsettled, body, challenges, again) = (None, None, Vec::new(), None);
-        Self { status, reason, message: message.into(), unsettled, body, challenges, again }
+        let (unsettled, body, challenges, again) = (None, None, Box::default(), None);
+        let (message, offender) = (message.into(), None);
+        Self { status, reason, message, unsettled, body, challenges, again, offender }
+    }
+
+    /// The same of a request that was found to be his.
+    pub(super) fn of(self, offender: Option<Box<Offender>>) -> Self {
+        Self { offender, ..self }
     }
 
     /// The sender has to show who he is, in one of these ways.
     pub(super) fn challenging(self, challenges: Vec<&'static str>) -> Self {
-        Self { challenges, ..self }
+        Self { challenges: challenges.into(), ..self }
     }
 
     /// For the time being; nothing of the request was kept.
@@ -77,7 +86,9 @@ impl Refusal {
     /// What is said of it in the listener's protocol, or in words of its own.
     pub(super) fn said(&self, web: &Web) -> Answer {
         match web.config.protocol {
-            _ if self.body.is_some() => Answer { status: self.status, body: self.body.clone() },
+            _ if self.body.is_some() => {
+                Answer { status: self.status, body: self.body.as_deref().map(str::to_owned) }
+            }
             Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
             _ => Answer::error(self.status, &self.message, None),
         }
@@ -92,12 +103,21 @@ impl Refusal {
     pub(super) fn reworded(self, words: &Words) -> Self {
         let Some((answer, fate)) = self.unsettled.as_deref() else { return self };
         let (status, body) = (words.0)(&self.message, answer, fate);
+        let body = body.map(String::into_boxed_str);
         Self { status: status.unwrap_or(self.status), body, ..self }
     }
 
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
-        web.refuse(self.reason, 1, example, Who(peer));
+        match &self.offender {
+            None => web.refuse(self.reason, 1, example, Who(peer)),
+            Some(offender) => {
+                let mut router = web.router.clone();
+                router.of_principal(offender.principal.clone());
+                router.about(offender.marks.clone());
+                web.refuse_of(&router, self.reason, 1, example, Who(peer));
+            }
+        }
         let mut response = respond(self.said(web));
         if let Some(again) = self.again {
             ask_to_come_back(&mut response, again);
@@ -105,6 +125,9 @@ impl Refusal {
         for challenge in &self.challenges {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
+        if self.reason == KEY_CONFLICT {
+            response.headers_mut().insert(CONFLICT, HeaderValue::from_static("true"));
         }
         if self.status == 408 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -176,6 +199,11 @@ impl Taken {
         Self { outcome: Ok(answer), claim: None, key: Key::Known }
     }
 
+    /// What is refused of it was his.
+    pub(super) fn of(self, offender: Option<Box<Offender>>) -> Self {
+        Self { outcome: self.outcome.map_err(|refusal| refusal.of(offender)), ..self }
+    }
+
     /// Answers, when what has to be remembered is.
     async fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         if let Some(claim) = self.claim {
@@ -235,13 +263,19 @@ fn ask_to_come_back(response: &mut Response, after: Duration) {
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.
-pub(super) fn count(refusals: &Refusals<'_>, web: &Context, peer: Option<&Peer>) {
+pub(super) fn count(refusals: &Refusals<'_>, intake: &Intake, peer: Option<&Peer>) {
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
         let example = example.and_then(|item| item.item).map_or("", |item| item.get());
-        web.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
+        intake.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
     }
 }
+
+/// The key of a request is known, and it was another request.
+pub(super) const KEY_CONFLICT: &str = "key_conflict";
+
+/// Marks the answer to it, of which there are others with its status.
+const CONFLICT: &str = "idempotency-conflict";
 
 /// Marks an answer that was given before.
 const REPLAYED: &str = "idempotency-replayed";

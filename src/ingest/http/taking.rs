@@ -8,14 +8,17 @@
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
 use super::body;
-use super::credentials::Sender;
+use super::credentials::{Admitted, Sender};
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
+use crate::books::{Marks, Offender};
 use crate::ingest::intake::Intake;
 use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
 use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue};
 use protocols::Answer;
+use std::sync::Arc;
 
 /// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
 /// over, and waits until the points have come as far as the request wants to know of; if they do
@@ -29,10 +32,43 @@ pub(super) async fn take(
 ) -> Result<Taken, Refusal> {
     let sender = Sender::of(&request, web)?;
     let admitted = sender.admitted(web).await?;
+    let offender = web.book.tallies.is_asked().then(|| Box::new(offender(&request, &admitted)));
+    match take_of(request, admitted, web, words, parse).await {
+        Ok(taken) => Ok(taken.of(offender)),
+        Err(refusal) => Err(refusal.of(offender)),
+    }
+}
+
+/// Whose a request is, and what it says that it is about.
+fn offender(request: &Request, admitted: &Admitted) -> Offender {
+    let principal = admitted.gate.principal().map(|principal| Arc::clone(&principal.name));
+    Offender { transport: None, principal, marks: marks(request.headers()) }
+}
+
+/// The file, and the task and its run, that the points of a request are from, if it says so.
+fn marks(headers: &HeaderMap) -> Marks {
+    let said = ABOUT.map(|(key, header)| {
+        let value = headers.get(header).map_or(&b""[..], HeaderValue::as_bytes);
+        (key, String::from_utf8_lossy(value))
+    });
+    Marks::new(&said.each_ref().map(|(key, value)| (*key, &**value)))
+}
+
+/// The same of one whose sender is known.
+async fn take_of(
+    request: Request,
+    admitted: Admitted,
+    web: &Web,
+    words: Words,
+    parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
+) -> Result<Taken, Refusal> {
     let ack = Ack::asked(request.uri(), web)?;
     let keyed = Keyed::of(&request, &admitted.gate, ack.deadline())?;
     let mut intake = web.intake();
     intake.router.pass_by(admitted.gate.clone());
+    if web.book.tallies.is_asked() {
+        intake.about(marks(request.headers()));
+    }
     // One that came before is answered even now, and whether it did shows only with its body.
     if keyed.is_none() && intake.refusing() {
         return Err(Refusal::overloaded());
@@ -81,3 +117,7 @@ fn work(
     }
     Ok((answer, receipt))
 }
+
+/// As clients of ours write them.
+const ABOUT: [(&str, &str); 3] =
+    [("file", "pointsman-file"), ("task", "pointsman-task"), ("run", "pointsman-run")];
