@@ -12,6 +12,7 @@ mod verdict;
 pub use place::{Place, cause, http};
 pub use verdict::{Taken, Verdict};
 
+use crate::small_file;
 use crate::units::Secret;
 use bytes::Bytes;
 use rand::random;
@@ -86,17 +87,18 @@ impl Client {
     }
 }
 
-/// Reads the token that a gateway asks for.
+/// Reads the token that a gateway asks for; from a pipe as well, as in `--token-file <(pass stats)`.
 ///
 /// # Errors
 ///
 /// Why it cannot be read, without a word of what is in the file.
 fn token(file: &Path) -> Result<Secret, String> {
-    let wrong = |what: &str| format!("the token file {}: {what}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    let wrong = |what: &str| format!("the token file {} {what}", file.display());
+    let bytes = small_file::read_once(file, TOKEN_FILE_BYTES_MAX).map_err(|what| wrong(&what))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is no text in UTF-8"))?;
     match text.trim() {
-        "" => Err(wrong("there is nothing in it")),
-        token if token.contains(char::is_whitespace) => Err(wrong("more than one word is in it")),
+        "" => Err(wrong("is empty")),
+        token if token.contains(char::is_whitespace) => Err(wrong("has more than one word in it")),
         token => Ok(Secret::new(token)),
     }
 }
@@ -163,6 +165,9 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// A thousand refusals are far shorter.
 const BODY_MAX: usize = 4 << 20;
+
+/// Far above any token.
+const TOKEN_FILE_BYTES_MAX: usize = 64 << 10;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -51,6 +51,7 @@ pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod small_file;
 pub mod tls;
 pub mod units;
 pub mod waybill;

@@ -23,10 +23,11 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("notify", ""),
     ("origin", ""),
     ("pattern", ""),
+    ("small_file", ""),
     ("when", "clock units"),
     ("access", "units"),
     ("waybill", "origin"),
-    ("tls", "books log_limit"),
+    ("tls", "books log_limit small_file"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
     ("backend", "books clock store tls units waybill"),
@@ -35,14 +36,14 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("net", "tls units"),
     ("ingest", "access books clock database log_limit net origin pattern route tls units"),
     // What sends points in.
-    ("client", "tls units"),
+    ("client", "small_file tls units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "client clock lane route tls when"),
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),
     // What is configured.
-    ("config", "access admin backend ingest lane mistake route units"),
+    ("config", "access admin backend ingest lane mistake route small_file units"),
     ("plan", "access admin backend config ingest lane mistake origin route tls units"),
     // What ties it together.
     ("explain", "access config ingest lane origin plan route when"),

@@ -7,6 +7,7 @@
 
 use super::locate::{Format, Spot, locate};
 use crate::mistake::{Mistake, did_you_mean};
+use crate::small_file;
 use config::{Config, Environment, File, FileFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -166,9 +167,15 @@ fn texts(
 
 fn text(path: &Path, sources: &mut Sources) -> Result<(String, FileFormat), Located> {
     let name = path.display().to_string();
-    let read = format_of(path).and_then(|format| match std::fs::read_to_string(path) {
-        Ok(text) => Ok((format, text)),
-        Err(error) => Err(Mistake::new("", format!("cannot read the file: {error}"))),
+    let read = format_of(path).and_then(|format| {
+        let bytes = small_file::read(path, FILE_BYTES_MAX);
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| "is no text in UTF-8".to_owned())
+        });
+        match text {
+            Ok(text) => Ok((format, text)),
+            Err(what) => Err(Mistake::new("", format!("the file {what}"))),
+        }
     });
     let file = sources.files.len();
     let (format, text) = read.map_err(|mistake| {
@@ -296,6 +303,9 @@ fn is_under(key: &str, above: &str) -> bool {
     key.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
+/// Many thousands of routes.
+const FILE_BYTES_MAX: usize = 64 << 20;
+
 const PREFIX: &str = "POINTSMAN";
 const SEPARATOR: &str = "__";
 
@@ -407,6 +417,6 @@ mod tests {
         }
         let mut mistakes = Vec::new();
         read(&[PathBuf::from("/does/not/exist.toml")], &BTreeMap::new(), &mut mistakes);
-        assert!(mistakes[0].mistake.message.starts_with("cannot read the file"), "{mistakes:?}");
+        assert!(mistakes[0].mistake.message.starts_with("the file cannot be read"), "{mistakes:?}");
     }
 }

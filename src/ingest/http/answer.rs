@@ -7,7 +7,7 @@ use crate::net::Peer;
 use crate::origin::Protocol;
 use crate::route::{Fate, Turned};
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
@@ -105,9 +105,6 @@ impl Refusal {
         for challenge in &self.challenges {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().append(WWW_AUTHENTICATE, challenge);
-        }
-        if self.status == 408 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
