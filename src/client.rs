@@ -87,7 +87,8 @@ impl Client {
     }
 }
 
-/// Reads the token that a gateway asks for; from a pipe as well, as in `--token-file <(pass stats)`.
+/// Reads the token that a gateway asks for; from a pipe as well, as in `--token-file <(pass
+/// stats)`.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 //! Small files that somebody names: secrets, certificates, configurations.
 //!
-//! They are read while a gateway starts or reloads, and nobody may keep it from that: a pipe, at which
-//! one would wait for somebody to write, a device or a folder is refused, and so is what is absurdly
-//! large. A link to a file is as good as the file. What comes from a pipe could be read only once, so
-//! it would be lost to the next reload; whoever has it there writes it into a file first.
+//! They are read while a gateway starts or reloads, and nobody may keep it from that: a pipe, at
+//! which one would wait for somebody to write, a device or a folder is refused, and so is what is
+//! absurdly large. A link to a file is as good as the file. What comes from a pipe could be read
+//! only once, so it would be lost to the next reload; whoever has it there writes it into a file
+//! first.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};

@@ -154,7 +154,8 @@ async fn whoever_does_not_speak_tls_costs_only_himself() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest).await;
     }
-    // Half a handshake, a client that says nothing, and one that only looks whether somebody is there.
+    // Half a handshake, a client that says nothing, and one that only looks whether somebody is
+    // there.
     let mut half = TcpStream::connect(to).await.unwrap();
     half.write_all(b"\x16\x03\x01\x02\x00\x01\x00").await.unwrap();
     let silent = TcpStream::connect(to).await.unwrap();

@@ -1,9 +1,9 @@
 //! Asks a Taskcluster who has signed a request, and what he may.
 //!
-//! Its keys never leave it, so it is told what was signed and how, and answers with scopes. An answer
-//! holds for the very header and the very target that it was asked about, until it expires, and no
-//! longer than the service itself would take the header: a quarter of an hour after its time. A
-//! header that is further from now than that is not asked about.
+//! Its keys never leave it, so it is told what was signed and how, and answers with scopes. An
+//! answer holds for the very header and the very target that it was asked about, until it expires,
+//! and no longer than the service itself would take the header: a quarter of an hour after its
+//! time. A header that is further from now than that is not asked about.
 //!
 //! Bounds: [`ANSWERS_MAX`] answers, [`ASKING_MAX`] questions at a time, [`PATIENCE`] for each. One
 //! address has [`Turns`] for a few of them only, unless a proxy stands before all clients.

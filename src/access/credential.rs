@@ -52,7 +52,8 @@ impl Credential {
         Ok(Self::Basic { username: username.to_owned(), password: password.to_owned() })
     }
 
-    /// Whether they are those of somebody who has none, and says so in the form that he always uses.
+    /// Whether they are those of somebody who has none, and says so in the form that he always
+    /// uses.
     pub fn are_empty(&self) -> bool {
         match self {
             Self::Bearer(token) => matches!(token.as_str(), "" | ":"),

@@ -103,9 +103,8 @@ impl Sources {
 
     fn add(&mut self, name: String, text: String, spots: BTreeMap<String, Spot>) {
         let file = self.files.len();
-        for (list, _) in spots.iter().filter(|(_, spot)| spot.list) {
-            self.spots.retain(|key, _| !is_under(key, list));
-        }
+        let is_list = |key: &str| spots.get(key).is_some_and(|spot| spot.list);
+        self.spots.retain(|key, _| !above(key).any(is_list));
         self.spots.extend(spots.iter().map(|(key, spot)| (key.clone(), (file, spot.clone()))));
         self.files.push(Text { name, text, spots });
     }
@@ -296,6 +295,11 @@ pub(super) fn as_toml(text: &str) -> Option<Value> {
         })
     }
     convert(&text.trim().parse().ok()?)
+}
+
+/// The tables and lists that a key is inside of.
+fn above(key: &str) -> impl Iterator<Item = &str> {
+    key.match_indices(['.', '[']).filter_map(|(end, _)| key.get(..end))
 }
 
 /// Whether a key is inside the table or list `above`.

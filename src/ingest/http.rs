@@ -8,8 +8,8 @@
 //! spoken, and is counted: `not_found`, `wrong_method`, `unsupported_encoding`, `unsupported_type`,
 //! `body_too_large`, `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`,
 //! `not_http`, `overloaded`, `unauthenticated`, `bad_credentials`, `auth_service_away`,
-//! `auth_service_busy`, `forbidden`, `quota_…`, `invalid_key`, `key_conflict`, `key_in_use`, those of
-//! [`ack`], and the reasons of the parsers. An idle connection that is closed is noticed as
+//! `auth_service_busy`, `forbidden`, `quota_…`, `invalid_key`, `key_conflict`, `key_in_use`, those
+//! of [`ack`], and the reasons of the parsers. An idle connection that is closed is noticed as
 //! `idle_timeout`.
 
 mod ack;

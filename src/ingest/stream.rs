@@ -3,8 +3,8 @@
 //! Reading never waits for the peer to read: what is to be answered is written as far as the
 //! kernel takes it, and the rest waits in a bounded buffer. At the end of a stream a last line
 //! without LF counts as one. A reset, silence for `limits.idle` and a stop of the listener do
-//! not end a line, so what came of it is refused as `incomplete_line`. With TLS, we announce the end
-//! as well.
+//! not end a line, so what came of it is refused as `incomplete_line`. With TLS, we announce the
+//! end as well.
 //!
 //! At a stop, what the kernel has already received is still read. While a backend that may
 //! refuse is full, nothing is read, so that the senders feel it.

@@ -8,8 +8,8 @@
 //!
 //! At a stop the request under way is answered with `Connection: close`, and an idle
 //! connection ends. So is one that is answered before its body has come, unless that is just about
-//! to ([`unread`]); its client is listened to while it still sends, so that the answer is not lost in
-//! a reset.
+//! to ([`unread`]); its client is listened to while it still sends, so that the answer is not lost
+//! in a reset.
 
 mod unread;
 

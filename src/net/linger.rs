@@ -1,15 +1,15 @@
 //! The end of a connection whose client may still be sending.
 //!
-//! A socket that is closed with something unread in it resets the connection, and a reset takes with
-//! it what the client has not read yet: its answer. So we say that we are done, and read on for as
-//! long as something comes.
+//! A socket that is closed with something unread in it resets the connection, and a reset takes
+//! with it what the client has not read yet: its answer. So we say that we are done, and read on
+//! for as long as something comes.
 
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// Says that nothing more is to come, and lets a client that still sends read what it was told. Over
-/// when it has closed its end, after a [`SILENCE`], and in any case after `patience`.
+/// Says that nothing more is to come, and lets a client that still sends read what it was told.
+/// Over when it has closed its end, after a [`SILENCE`], and in any case after `patience`.
 pub async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin, patience: Duration) {
     let drained = async {
         say_goodbye(&mut stream).await;

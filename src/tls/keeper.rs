@@ -1,8 +1,8 @@
 //! Looks after certificates that may change while they are in use.
 //!
-//! At every reload, and on a timer, the files of all that is in use are read again. What has changed
-//! and can be used is in use from then on, and what is odd about it is told; what cannot is told and
-//! counted, and changes nothing.
+//! At every reload, and on a timer, the files of all that is in use are read again. What has
+//! changed and can be used is in use from then on, and what is odd about it is told; what cannot is
+//! told and counted, and changes nothing.
 
 pub use super::live::Renewal;
 

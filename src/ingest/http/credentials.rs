@@ -1,10 +1,10 @@
 //! Who sends a request: what it shows, or else what its connection proves.
 //!
 //! Credentials stand in the header `Authorization`; senders of InfluxDB 1.x may write `u` and `p`
-//! into the query instead, and agents write all of it empty when they have none. Wrong ones are 401, whatever the connection proves, and so are none where
-//! it proves nothing. Where there are no principals nobody is asked. Counts as rejected
-//! `unauthenticated`, `bad_credentials`, and `auth_service_away` and `auth_service_busy`, which are
-//! 503.
+//! into the query instead, and agents write all of it empty when they have none. Wrong ones are
+//! 401, whatever the connection proves, and so are none where it proves nothing. Where there are no
+//! principals nobody is asked. Counts as rejected `unauthenticated`, `bad_credentials`, and
+//! `auth_service_away` and `auth_service_busy`, which are 503.
 
 use super::answer::{Refusal, Web};
 use super::{query, target};

@@ -1,8 +1,8 @@
 //! What a handler leaves unread of a request's body.
 //!
 //! The next request of a connection begins where the body of this one ends. A little that is just
-//! about to come is read and thrown away, so that a client which is refused keeps its connection; for
-//! more than that it is cheaper to begin another one.
+//! about to come is read and thrown away, so that a client which is refused keeps its connection;
+//! for more than that it is cheaper to begin another one.
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -36,8 +36,8 @@ impl Drop for Lent {
 }
 
 impl Left {
-    /// Whether the body was read to its end, or is by now; `waits` is whether its sender waits to be
-    /// asked for it.
+    /// Whether the body was read to its end, or is by now; `waits` is whether its sender waits to
+    /// be asked for it.
     pub(super) async fn is_over(self, waits: bool) -> bool {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(body) = left else { return true };
