@@ -12,8 +12,8 @@ mod verdict;
 pub use place::{Place, cause, http};
 pub use verdict::{Taken, Verdict};
 
-use crate::small_file;
 use crate::units::Secret;
+use crate::{http_client, small_file};
 use bytes::Bytes;
 use rand::random;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -142,12 +142,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
     let after = text(RETRY_AFTER.as_str()).and_then(|secs| secs.parse().ok());
     let replayed = text("idempotency-replayed") == Some("true");
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        body.extend_from_slice(&chunk);
-        if body.len() > BODY_MAX {
-            break;
-        }
-    }
+    http_client::read(&mut response, &mut body, BODY_MAX).await?;
     Ok(Told { status, after: after.map(Duration::from_secs), replayed, body })
 }
 

@@ -45,6 +45,7 @@ pub mod submit;
 
 pub mod clock;
 mod database;
+pub mod http_client;
 pub mod log;
 pub mod log_limit;
 pub mod mistake;

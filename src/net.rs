@@ -17,7 +17,7 @@ mod socket_file;
 pub mod sockets;
 
 pub use crate::tls::PeerCertificate;
-pub use accept::{Acceptor, Peer, RETRY_AFTER, Stream};
+pub use accept::{Acceptor, Peer, Stream};
 pub use handed_in::HandedIn;
 pub use linger::{linger, say_goodbye};
 pub use socket::Socket;

@@ -25,18 +25,19 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("pattern", ""),
     ("small_file", ""),
     ("when", "clock units"),
-    ("access", "units"),
     ("waybill", "origin"),
     ("tls", "books log_limit small_file"),
+    ("http_client", "tls"),
+    ("access", "http_client units"),
     // The way of a point, from its end: out, through a lane, through the table, in.
     ("store", "clock pattern units when"),
-    ("backend", "books clock store tls units waybill"),
+    ("backend", "books clock http_client store tls units waybill"),
     ("lane", "backend books clock database log_limit units waybill"),
     ("route", "access books clock lane mistake origin pattern waybill"),
     ("net", "tls units"),
     ("ingest", "access books clock database log_limit net origin pattern route tls units"),
     // What sends points in.
-    ("client", "small_file tls units"),
+    ("client", "http_client small_file tls units"),
     // What is shown.
     ("telemetry", "books clock"),
     ("dead_letters", "client clock lane route tls when"),

@@ -447,29 +447,19 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
     use crate::access::{Access, Meters};
-    use crate::clock::Clock;
-    use crate::ingest::tests::rig::{config, keys};
-    use crate::origin::{Origin, Protocol};
-    use crate::route::{Router, Table, Tables};
+    use crate::ingest::tests::yard::Yard;
+    use crate::origin::Protocol;
     use serde_json::json;
 
     /// Whoever is turned away is named in the log; what passes costs no name.
     #[tokio::test]
     async fn names_are_asked_for_after_a_line_was_refused_or_denied() {
-        let principals = json!({ "a": { "listeners": ["l"], "scopes": ["stats:put-points:a"] } });
-        let access = Access::new(
-            &serde_json::from_value(principals).unwrap(),
-            std::iter::empty(),
-            &Meters::default(),
-        );
-        let tables = Tables::default();
-        tables.store(Arc::new(Table { access, ..Table::default() }));
-        let router =
-            Router::new(tables, Origin::new("l", Protocol::Statsd), Arc::default(), Clock::System);
-        let config = config("statsd", "udp://127.0.0.1:0", json!({}));
-        let listener = crate::ingest::Listener::default();
-        let (book, clock) = (Arc::default(), Clock::System);
-        let context = Context::new("l", &config, router, book, clock, &keys(clock), &listener);
+        let principals =
+            json!({ "a": { "listeners": ["under_test"], "scopes": ["stats:put-points:a"] } });
+        let principals = serde_json::from_value(principals).unwrap();
+        let access = Access::new(&principals, std::iter::empty(), &Meters::default());
+        let context =
+            Yard::new(access, json!([]), &[], |_, _, _| unreachable!()).context(Protocol::Statsd);
         let (mut receiver, mut buffers) = (Receiver::new(context.intake()), Buffers::new());
         let socket = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
