@@ -140,6 +140,7 @@ async fn an_answer_before_the_body_has_come_is_read() {
         assert!(answer.starts_with(&code), "{start} {headers}: {answer}");
         assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
     }
+    assert!(!gateway.log().contains("\"peer\":\"unknown\""), "{}", gateway.log());
     // A small body costs nobody his connection.
     let mut stream = TcpStream::connect(gateway.addr("api", "tcp")).await.unwrap();
     for _ in 0..3 {

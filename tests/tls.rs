@@ -235,7 +235,7 @@ async fn clients_prove_who_they_are_where_that_is_asked() {
     // A client may be quick enough to try once more on a connection that failed.
     eventually("they are counted", async || refused(&gateway).await >= 3.0).await;
     assert_eq!(received(&gateway, "l").await, 1.0);
-    for words in ["shows no certificate", "nobody in `client_ca` has signed it"] {
+    for words in ["shows no certificate", "no root in `client_ca` has signed it"] {
         eventually(words, async || gateway.log().contains(words)).await;
     }
 }

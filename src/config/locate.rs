@@ -55,27 +55,36 @@ pub fn locate(format: Format, text: &str) -> Result<BTreeMap<String, Spot>, Unre
     }
 }
 
-/// Where each line of a text begins but the first.
+/// Where the lines of a text begin.
 #[derive(Clone, Debug, Default)]
-pub struct Lines(Vec<usize>);
+pub struct Lines {
+    /// Of each but the first.
+    starts: Vec<usize>,
+    /// Each character is a byte.
+    is_ascii: bool,
+}
 
 impl Lines {
     /// Those of the text.
     pub fn of(text: &str) -> Self {
-        Self(memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| end + 1).collect())
+        let ends = memchr::memchr_iter(b'\n', text.as_bytes());
+        Self { starts: ends.map(|end| end + 1).collect(), is_ascii: text.is_ascii() }
     }
 
     /// The number of the line in which a byte stands, counted from 1, and where that line begins.
     pub fn at(&self, byte: usize) -> (usize, usize) {
-        let before = self.0.partition_point(|start| *start <= byte);
+        let before = self.starts.partition_point(|start| *start <= byte);
         (before + 1, self.start(before))
     }
 
     /// The place of a line and a column, both counted from 1, the column in characters.
     fn offset(&self, text: &str, line: usize, column: usize) -> usize {
         let before = self.start(line.saturating_sub(1)).min(text.len());
-        let rest = text.get(before..).unwrap_or_default();
-        let within = rest.char_indices().nth(column.saturating_sub(1));
+        let (rest, column) = (text.get(before..).unwrap_or_default(), column.saturating_sub(1));
+        if self.is_ascii {
+            return before + column.min(rest.len());
+        }
+        let within = rest.char_indices().nth(column);
         before + within.map_or(rest.len(), |(at, _)| at)
     }
 
@@ -83,7 +92,7 @@ impl Lines {
     fn start(&self, line: usize) -> usize {
         match line.checked_sub(1) {
             None => 0,
-            Some(before) => self.0.get(before).copied().unwrap_or(usize::MAX),
+            Some(before) => self.starts.get(before).copied().unwrap_or(usize::MAX),
         }
     }
 }

@@ -301,6 +301,27 @@ mod tests {
         }
     }
 
+    /// Each has its place and its line, for which the file must not be searched again and again.
+    #[test]
+    fn as_many_mistakes_as_lines_are_told_in_a_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let toml = |n| format!("[[routes]]\nnme = 'r{n}'\nto = ['nowhere']\n");
+        let yaml = |n| format!("{{nme: r{n}, to: [nowhere]}}, ");
+        let many = |route: &dyn Fn(u32) -> String| (0..3000).map(route).collect::<String>();
+        for (ending, text) in
+            [("toml", many(&toml)), ("yaml", format!("routes: [{}]\n", many(&yaml)))]
+        {
+            let file = dir.path().join(format!("x.{ending}"));
+            std::fs::write(&file, text).unwrap();
+            let inputs = crate::config::Inputs { files: vec![file], ..Default::default() };
+            let begin = std::time::Instant::now();
+            let report = crate::plan::Plan::load(&inputs).unwrap_err();
+            assert_eq!(report.lines().len(), 6000);
+            assert!(report.to_string().len() > 100_000);
+            assert!(begin.elapsed().as_secs() < 30, "{ending}: {:?}", begin.elapsed());
+        }
+    }
+
     /// A slip of the pen, wherever it is, neither stops us nor brings a secret to light.
     #[test]
     fn no_missing_character_shows_a_secret() {

@@ -174,7 +174,9 @@ impl Refusal {
         match inner {
             Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Self::Plain,
             Some(Error::PeerIncompatible(
-                PeerIncompatible::Tls12NotOffered
+                // Versions before 1.2 have no such extension.
+                PeerIncompatible::SignatureAlgorithmsExtensionRequired
+                | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled
                 | PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
