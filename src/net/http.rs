@@ -125,7 +125,7 @@ async fn answer(app: axum::Router, request: Request<Incoming>) -> Response<Body>
     let (body, left) = Lent::new(body);
     let answered = app.oneshot(Request::from_parts(parts, Body::new(body))).await;
     let mut answer = answered.unwrap_or_else(|never| match never {});
-    if !left.is_over(waits).await {
+    if !left.ends(waits).await {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     answer

@@ -38,7 +38,7 @@ impl Drop for Lent {
 impl Left {
     /// Whether the body was read to its end, or is by now; `waits` is whether its sender waits to
     /// be asked for it.
-    pub(super) async fn is_over(self, waits: bool) -> bool {
+    pub(super) async fn ends(self, waits: bool) -> bool {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(body) = left else { return true };
         if body.is_end_stream() {
