@@ -6,14 +6,14 @@
 //! credentials of a request ─┘
 //! ```
 //!
-//! A *principal* has scopes, which say the series that it may write, and a shape that its points are
-//! given whether it likes or not. Credentials of a request come before what its connection proves,
-//! and wrong ones are never forgiven: they do not fall back to what the connection proves. Without
-//! principals the gate is open and nothing is asked.
+//! A *principal* has scopes, which say the series that it may write, and a shape that its points
+//! are given whether it likes or not. Credentials of a request come before what its connection
+//! proves, and wrong ones are never forgiven: they do not fall back to what the connection proves.
+//! Without principals the gate is open and nothing is asked.
 //!
-//! Pure, with no sockets and no clock, but for [`AuthService`], which asks a Taskcluster. Secrets are
-//! kept as hashes alone, or as keys where something is signed with them. The routing table holds the
-//! access in force, so both change in one swap; where the gate stands is for
+//! Pure, with no sockets and no clock, but for [`AuthService`], which asks a Taskcluster. Secrets
+//! are kept as hashes alone, or as keys where something is signed with them. The routing table
+//! holds the access in force, so both change in one swap; where the gate stands is for
 //! [`crate::route::crossing`] to say.
 
 mod auth_service;
@@ -134,8 +134,8 @@ impl Access {
     }
 
     /// The gate for what carries no credentials and comes by that listener. What says most about
-    /// the sender counts: his certificate, else the user of a process on this host, else the smallest
-    /// network that has his address, else the listener.
+    /// the sender counts: his certificate, else the user of a process on this host, else the
+    /// smallest network that has his address, else the listener.
     pub fn by_connection(&self, listener: &str, proof: &Proof) -> Gate {
         if self.is_open() {
             return Gate::Open;

@@ -185,10 +185,14 @@ impl App {
             Ok(plan) => self.apply(plan).await,
             Err(report) => Err(report),
         };
-        if outcome.is_ok() {
-            // Of those whose section is unchanged.
-            self.certificates.renew_aside().await;
-        }
+        let outcome = match outcome {
+            Ok(mut changes) => {
+                // Of those whose section is unchanged.
+                changes.extend(self.certificates.renew_aside().await);
+                Ok(summary(&changes))
+            }
+            Err(problem) => Err(problem),
+        };
         match &outcome {
             Ok(summary) => {
                 self.books.reloads.add(1);
@@ -204,8 +208,8 @@ impl App {
         outcome
     }
 
-    /// Makes `plan` the one in force. On an error nothing has changed.
-    async fn apply(&mut self, plan: Plan) -> Result<String, String> {
+    /// Makes `plan` the one in force, and says what has changed. On an error nothing has.
+    async fn apply(&mut self, plan: Plan) -> Result<Vec<String>, String> {
         if plan.data_dir != self.plan.data_dir {
             return Err(
                 "a new data_dir needs a restart: the store cannot move while it is open".to_owned()
@@ -243,10 +247,10 @@ impl App {
             data_dir::warn_of_space(&plan);
             data_dir::name_orphans(&plan);
         }
-        let summary = summary(&plan, &self.plan);
+        let differences = differences(&plan, &self.plan);
         self.shown.store(Arc::new(Shown::new(&plan, self.listeners.addresses())));
         self.plan = plan;
-        Ok(summary)
+        Ok(differences)
     }
 
     async fn enter_listeners(&mut self, sockets: listeners::Prepared, plan: &Plan) {
@@ -324,16 +328,21 @@ fn tell(books: &Books, farewell: &Farewell) {
 }
 
 /// What a reload did, in a line.
-fn summary(plan: &Plan, before: &Plan) -> String {
+fn summary(changes: &[String]) -> String {
+    if changes.is_empty() { "nothing has changed".to_owned() } else { changes.join(", ") }
+}
+
+fn differences(plan: &Plan, before: &Plan) -> Vec<String> {
     let listeners = changes("listener", &plan.listeners, &before.listeners);
     let principals = changes("principal", &plan.principals, &before.principals);
     let backends = changes("backend", &plan.backends, &before.backends);
     let routes =
         (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
-    let errors = (plan.errors != before.errors).then(|| "errors".to_owned());
-    let sections = listeners.into_iter().chain(principals).chain(backends);
-    let parts: Vec<_> = sections.chain(routes).chain(errors).collect();
-    if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
+    let admin = (plan.admin != before.admin).then(|| "admin changed".to_owned());
+    let grace = (plan.grace != before.grace).then(|| "grace changed".to_owned());
+    let errors = (plan.errors != before.errors).then(|| "errors changed".to_owned());
+    let named = listeners.into_iter().chain(principals).chain(backends);
+    named.chain(routes).chain(admin).chain(grace).chain(errors).collect()
 }
 
 fn changes<T: PartialEq>(
@@ -386,10 +395,13 @@ mod tests {
     async fn a_reload_says_what_it_changed() {
         let first = plan(&backend("blackhole"));
         let mut app = start(first.clone()).await;
-        assert_eq!(app.apply(first).await, Ok("nothing has changed".to_owned()));
+        assert_eq!(summary(&app.apply(first).await.unwrap()), "nothing has changed");
         let other = "[backends.c]\nkind = 'blackhole'\n[[routes]]\nto = ['c']\n";
-        let summary = app.apply(plan(other)).await;
-        assert_eq!(summary, Ok("backend c added, backend b removed, routes (1 now)".to_owned()));
+        let changes = app.apply(plan(other)).await.unwrap();
+        let expected = "backend c added, backend b removed, routes (1 now)";
+        assert_eq!(summary(&changes), expected);
+        let changes = app.apply(Plan { grace: Duration::ZERO, ..plan(other) }).await.unwrap();
+        assert_eq!(changes, ["grace changed"]);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ pub use place::{Place, cause, http};
 pub use verdict::{Taken, Verdict};
 
 use crate::units::Secret;
+use crate::{http_client, small_file};
 use bytes::Bytes;
 use rand::random;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -100,17 +101,19 @@ impl Client {
     }
 }
 
-/// Reads the token that a gateway asks for.
+/// Reads the token that a gateway asks for; from a pipe as well, as in `--token-file <(pass
+/// stats)`.
 ///
 /// # Errors
 ///
 /// Why it cannot be read, without a word of what is in the file.
 fn token(file: &Path) -> Result<Secret, String> {
-    let wrong = |what: &str| format!("the token file {}: {what}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    let wrong = |what: &str| format!("the token file {} {what}", file.display());
+    let bytes = small_file::read_once(file, TOKEN_FILE_BYTES_MAX).map_err(|what| wrong(&what))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is no text in UTF-8"))?;
     match text.trim() {
-        "" => Err(wrong("there is nothing in it")),
-        token if token.contains(char::is_whitespace) => Err(wrong("more than one word is in it")),
+        "" => Err(wrong("is empty")),
+        token if token.contains(char::is_whitespace) => Err(wrong("has more than one word in it")),
         token => Ok(Secret::new(token)),
     }
 }
@@ -154,12 +157,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
     let replayed = text("idempotency-replayed") == Some("true");
     let conflict = text("idempotency-conflict") == Some("true");
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        body.extend_from_slice(&chunk);
-        if body.len() > BODY_MAX {
-            break;
-        }
-    }
+    http_client::read(&mut response, &mut body, BODY_MAX).await?;
     Ok(Told { status, after: after.map(Duration::from_secs), replayed, conflict, body })
 }
 
@@ -185,6 +183,9 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// A thousand refusals are far shorter.
 const BODY_MAX: usize = 4 << 20;
+
+/// Far above any token.
+const TOKEN_FILE_BYTES_MAX: usize = 64 << 10;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -16,13 +16,14 @@ pub mod locate;
 pub mod report;
 pub mod source;
 pub mod substitute;
+mod variables;
 
 pub use decode::{Backend, Sections};
 pub use report::Report;
 pub use source::{DEFAULT, Located, Place, Sources};
 
 use crate::mistake::Mistake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -54,6 +55,8 @@ pub struct Loaded {
     pub sections: Sections,
     /// What could not.
     pub mistakes: Vec<Located>,
+    /// What is allowed, and probably not meant.
+    pub warnings: Vec<Located>,
     /// Where it all came from.
     pub sources: Sources,
     /// Whether the files could be read at all, so that it makes sense to judge the sections.
@@ -77,7 +80,8 @@ pub fn load(inputs: &Inputs) -> Loaded {
     for found in [unresolved, found] {
         mistakes.extend(new_only(&mistakes, found, &sources));
     }
-    Loaded { sections, mistakes, sources, readable }
+    let warnings = variables::strange(&inputs.environment);
+    Loaded { sections, mistakes, warnings, sources, readable }
 }
 
 /// Later findings, without those about keys that are known to be wrong: what is wrong with a
@@ -87,7 +91,8 @@ pub(crate) fn new_only(
     mut found: Vec<Mistake>,
     sources: &Sources,
 ) -> Vec<Located> {
-    found.retain(|found| !known.iter().any(|known| known.mistake.key == found.key));
+    let known: BTreeSet<&str> = known.iter().map(|known| &*known.mistake.key).collect();
+    found.retain(|found| !known.contains(&*found.key));
     found.into_iter().map(|mistake| sources.locate(mistake)).collect()
 }
 

@@ -2,9 +2,9 @@
 //! other file, what is wrong with one that is damaged, and how it leaves.
 //!
 //! A file is made when it is first written to. It is opened only by its owner, since what opens
-//! it may change it; the lock on the data directory sees to that. One that is taken away while it is
-//! in use is written anew from what is still open, since what was stored in it was promised to last.
-//! Every method blocks.
+//! it may change it; the lock on the data directory sees to that. One that is taken away while it
+//! is in use is written anew from what is still open, since what was stored in it was promised to
+//! last. Every method blocks.
 
 use nix::sys::statvfs::statvfs;
 use rusqlite::Connection;

@@ -16,8 +16,9 @@
 //! Modules in reading order, each with what is its own alone in the folder beside it:
 //!
 //! - what is configured, and what lasts: [`config`], [`settings`], [`state`];
-//! - taking in: [`front`], [`series`], [`table`], [`aggregate`] ([`trail`], [`samples`], [`sketch`]), and
-//!   the [`windows`] with what of them outlives a process; past them, a [`parcel`];
+//! - taking in: [`front`], [`series`], [`table`], [`aggregate`] ([`trail`], [`samples`],
+//!   [`sketch`]), and the [`windows`] with what of them outlives a process; past them, a
+//!   [`parcel`];
 //! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`], [`names`];
 //! - delivering: the [`queue`] with its line, its spool and its trials, [`shipper`], [`retry`], and
 //!   what comes back from there, [`letters`];
@@ -280,8 +281,8 @@ impl Running {
         }
     }
 
-    /// Whether it has ended, and its disk too knows of all that it delivered: whoever opens the spool
-    /// anew must not find that there. A successor sees to the disk that it has taken over.
+    /// Whether it has ended, and its disk too knows of all that it delivered: whoever opens the
+    /// spool anew must not find that there. A successor sees to the disk that it has taken over.
     pub fn has_ended(&self) -> bool {
         let is_at_rest = || self.handed_over.is_cancelled() || self.state.is_at_rest();
         self.tasks.iter().all(JoinHandle::is_finished) && is_at_rest()

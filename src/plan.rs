@@ -107,11 +107,12 @@ impl Plan {
     ///
     /// All mistakes, each with its place.
     pub fn load(inputs: &Inputs) -> Result<Planned, Box<Report>> {
-        let Loaded { sections, mut mistakes, sources, readable } = config::load(inputs);
+        let Loaded { sections, mut mistakes, mut warnings, sources, readable } =
+            config::load(inputs);
         let mut findings = Findings::default();
         let plan = readable.then(|| judge(sections, inputs, &mut findings)).flatten();
         mistakes.extend(config::new_only(&mistakes, findings.mistakes, &sources));
-        let warnings = config::new_only(&[], findings.warnings, &sources);
+        warnings.extend(config::new_only(&[], findings.warnings, &sources));
         match plan.filter(|_| mistakes.is_empty()) {
             Some(plan) => Ok(Planned { plan, warnings: Report::warnings(warnings, sources) }),
             None => Err(Box::new(Report::errors(mistakes, sources))),

@@ -2,8 +2,8 @@
 //!
 //! In reading order: what files hold and what is wrong with it ([`files`], pure), who a certificate
 //! names (`names`, pure); the end that is connected to ([`server`]) and the end that connects
-//! ([`client`]); certificates that change while they are in use ([`keeper`]); and how a stream is
-//! read without waiting (`at_once`).
+//! ([`client`]), and what goes wrong between them in words (`words`, pure); certificates that
+//! change while they are in use ([`keeper`]); and how a stream is read without waiting (`at_once`).
 //!
 //! A certificate is taken as it is at the moment of a handshake: a connection keeps the one that it
 //! began with. A new pair that does not fit together changes nothing. Private keys are never shown:
@@ -19,6 +19,7 @@ pub mod keeper;
 mod live;
 mod names;
 pub mod server;
+mod words;
 
 pub use at_once::{at_once, try_now};
 pub use client::Client;

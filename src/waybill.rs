@@ -2,8 +2,9 @@
 //! belongs.
 //!
 //! What is known of a point goes with it in three shapes, each made from the one before: what is on
-//! its way to a shaper has a [`Manifest`], of which each point has a [`Source`]; a payload that is being filled has a
-//! [`Draft`]; and a payload has a [`Waybill`], which is cut with it and goes to disk with it.
+//! its way to a shaper has a [`Manifest`], of which each point has a [`Source`]; a payload that is
+//! being filled has a [`Draft`]; and a payload has a [`Waybill`], which is cut with it and goes to
+//! disk with it.
 //!
 //! Pure. Consecutive points alike cost a comparison. Rows of closed windows have a kind and no
 //! way, since a window folds points of any listener and route. A waybill has at most

@@ -236,6 +236,32 @@ async fn wrong_credentials_are_not_forgiven() {
     assert_eq!(case.raw(), [""; 0]);
 }
 
+/// Agents write the header they always write when they have nothing to put into it.
+#[tokio::test]
+async fn empty_credentials_of_an_agent_are_none() {
+    let anonymous =
+        "[principals.anyone]\nlisteners = [\"lines\"]\nscopes = [\"stats:put-points:any.*\"]\n";
+    let lines = "[listeners.lines]\nprotocol = \"influxdb\"\nbind = [\"tcp://127.0.0.1:0\"]\n";
+    let case = Case::start(&[lines, CI, anonymous].concat()).await;
+    let write = async |listener: &str, path: &str, value: &str, line: &str| {
+        send(&case.gateway, listener, path, &[("Authorization", value)], line).await.status
+    };
+    for value in ["Token", "Token ", "Token :", "Bearer ", "Basic Og=="] {
+        assert_eq!(write("lines", "/write?db=d", value, "any.x v=1").await, 204, "{value}");
+        assert_eq!(
+            write("lines", "/api/v2/write?bucket=b", value, "ci.x v=1").await,
+            403,
+            "{value}"
+        );
+        let with_query = "/write?u=ci&p=ci-password";
+        assert_eq!(write("lines", with_query, value, "ci.x v=1").await, 204, "{value}");
+        // Elsewhere an empty token is a variable that was not set.
+        assert_eq!(write("api", "/v1/points", value, "[]").await, 401, "{value}");
+    }
+    assert_eq!(write("lines", "/write", "Token wrong", "any.x v=1").await, 401);
+    assert_eq!(write("lines", "/write", "Basic YTo=", "any.x v=1").await, 401);
+}
+
 #[tokio::test]
 async fn whoever_may_not_write_creates_no_database() {
     let lines = "[listeners.lines]\nprotocol = \"influxdb\"\nbind = [\"tcp://127.0.0.1:0\"]\n";
@@ -473,6 +499,11 @@ async fn tokens_are_read_again_at_a_reload() {
     fs::remove_file(&file).unwrap();
     let reply = case.gateway.reload(&config).await;
     assert_eq!(reply.status, 422, "{reply:?}");
+    // Nobody will ever write to it.
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let reply = case.gateway.reload(&config).await;
+    assert_eq!(reply.status, 422, "{reply:?}");
+    assert!(reply.body.contains("is a pipe; a regular file is wanted"), "{reply:?}");
     assert_eq!(status(&case, "second").await, 204, "a bad file changes nothing");
 }
 

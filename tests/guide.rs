@@ -73,8 +73,8 @@ fn examples(page: &str) -> Vec<Example> {
     blocks.filter_map(example).collect()
 }
 
-/// Runs an example as a reader would, but for the ports; Python's goes on as the guide says, through
-/// `pointsman logs`.
+/// Runs an example as a reader would, but for the ports; Python's goes on as the guide says,
+/// through `pointsman logs`.
 fn run(example: &Example, dir: &Path, gateway: &Gateway) {
     let udp = gateway.addr("statsd", "udp").port();
     let text = example.text.replace("127.0.0.1/8125", &format!("127.0.0.1/{udp}"));

@@ -1,5 +1,5 @@
-//! Signed requests: by keys of our own, and by those that only a Taskcluster knows. The stand-in for
-//! its auth service, and the clients, are of another implementation of Hawk than ours.
+//! Signed requests: by keys of our own, and by those that only a Taskcluster knows. The stand-in
+//! for its auth service, and the clients, are of another implementation of Hawk than ours.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{Answer, FakeHttp, Gateway, Neighbour, UdpSink, eventually, in_own_network};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -107,6 +107,53 @@ async fn stream(to: &str, text: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(to).await else { return false };
     stream.write_all(text.as_bytes()).await.unwrap();
     true
+}
+
+/// A client that is refused before it has sent all hears why, and that its connection ends.
+#[tokio::test]
+async fn an_answer_before_the_body_has_come_is_read() {
+    let gateway = Gateway::start(&format!(
+        "{ADMIN}[listeners.api]\nprotocol = 'http'\nbind = ['tcp://127.0.0.1:0']\n\
+         limits = {{ body = '1MiB' }}\n{BLACKHOLE}\
+         [principals.p]\ntokens = ['t']\nscopes = ['*']\n"
+    ))
+    .await;
+    let token = "Authorization: Bearer t\r\n";
+    for (start, headers, status) in [
+        ("POST /v1/points", "", 401),
+        ("POST /api/put", "Authorization: Bearer x\r\n", 401),
+        ("POST /nowhere", token, 404),
+        ("DELETE /v1/points", token, 405),
+        ("POST /v1/points", &format!("{token}Content-Encoding: br\r\n"), 415),
+        ("POST /v1/points", &format!("{token}Content-Type: text/csv\r\n"), 415),
+        ("POST /v1/points", token, 413),
+    ] {
+        let mut stream = TcpStream::connect(gateway.addr("api", "tcp")).await.unwrap();
+        let body = vec![b' '; 2 << 20];
+        let head = format!("{start} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", body.len());
+        stream.write_all(format!("{head}{headers}\r\n").as_bytes()).await.unwrap();
+        // It does not read before it has sent all.
+        stream.write_all(&body).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let code = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&code), "{start} {headers}: {answer}");
+        assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    }
+    assert!(!gateway.log().contains("\"peer\":\"unknown\""), "{}", gateway.log());
+    // A small body costs nobody his connection.
+    let mut stream = TcpStream::connect(gateway.addr("api", "tcp")).await.unwrap();
+    for _ in 0..3 {
+        let head = "POST /v1/points HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(b"[{}]").await.unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("}}") {
+            answer.push(char::from(stream.read_u8().await.unwrap()));
+        }
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        assert!(!answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -186,7 +186,11 @@ async fn what_makes_no_sense_or_has_no_hope_says_so() {
     let fake = FakeHttp::judging(|_| Answer::status(401)).await;
     for (arguments, code, says) in [
         (&[&*odd][..], 2, "say --format jsonl or --format csv"),
-        (&[&*fine, "--token-file", "/no/such/file"], 2, "the token file /no/such/file: "),
+        (
+            &[&*fine, "--token-file", "/no/such/file"],
+            2,
+            "the token file /no/such/file cannot be read: ",
+        ),
         (&["/no/such/file.csv"], 1, "No such file"),
         (&[&*twice], 1, "line 1: the column \"a\" stands twice"),
         (&[&*fine], 1, "the gateway asks for credentials"),

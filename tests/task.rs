@@ -1,5 +1,5 @@
-//! The story of a CI task: a network of its own, no credentials, and a gateway at its edge that holds
-//! them, decides which series it may write, and forces name, tags and database.
+//! The story of a CI task: a network of its own, no credentials, and a gateway at its edge that
+//! holds them, decides which series it may write, and forces name, tags and database.
 //!
 //! One has to be root for the networks; the test says so and is skipped otherwise.
 

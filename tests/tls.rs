@@ -154,7 +154,8 @@ async fn whoever_does_not_speak_tls_costs_only_himself() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest).await;
     }
-    // Half a handshake, a client that says nothing, and one that only looks whether somebody is there.
+    // Half a handshake, a client that says nothing, and one that only looks whether somebody is
+    // there.
     let mut half = TcpStream::connect(to).await.unwrap();
     half.write_all(b"\x16\x03\x01\x02\x00\x01\x00").await.unwrap();
     let silent = TcpStream::connect(to).await.unwrap();
@@ -234,7 +235,7 @@ async fn clients_prove_who_they_are_where_that_is_asked() {
     // A client may be quick enough to try once more on a connection that failed.
     eventually("they are counted", async || refused(&gateway).await >= 3.0).await;
     assert_eq!(received(&gateway, "l").await, 1.0);
-    for words in ["shows no certificate", "nobody in `client_ca` has signed it"] {
+    for words in ["shows no certificate", "no root in `client_ca` has signed it"] {
         eventually(words, async || gateway.log().contains(words)).await;
     }
 }
@@ -280,6 +281,36 @@ async fn a_line_counts_at_an_end_that_is_announced() {
     eventually("the rest is refused", async || incomplete().await == 1.0).await;
 }
 
+/// Without "close notify" a client cannot tell an end from a cut, and its library complains.
+#[tokio::test(flavor = "multi_thread")]
+async fn we_announce_the_end_as_well() {
+    let authority = Authority::new("root");
+    let tls = authority.install("l", &authority.issue(&["127.0.0.1"]));
+    for (protocol, says, ends) in [
+        ("statsd", "a:1|c\n", true),
+        ("opentsdb", "version\nput a 1700000000 1 b=c\n", true),
+        ("opentsdb", "version\nexit\nput a 1700000000 1 b=c\n", false),
+        ("http", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", false),
+        // Whoever falls silent.
+        ("statsd", "a:1|c\n", false),
+        ("opentsdb", "version\n", false),
+        ("http", "", false),
+        ("http", "GET / HTTP/1.1\r\n", false),
+    ] {
+        let gateway = gateway(protocol, &tls, "limits = { idle = '200ms', header = '1s' }").await;
+        let mut stream = authority.connect(gateway.addr("l", "tcp")).await;
+        stream.write_all(says.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        if ends {
+            stream.shutdown().await.unwrap();
+        }
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer).await;
+        assert!(read.is_ok(), "{protocol} {says:?}: {read:?}");
+        assert_eq!(answer.contains("OpenTSDB"), says.starts_with("version"), "{answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_reads_what_has_come() {
     let authority = Authority::new("root");
@@ -319,7 +350,8 @@ async fn a_new_certificate_costs_no_connection_and_no_point() {
         }
     });
     authority.install("l", &second);
-    gateway.reload(&config).await.expect_success();
+    let told = gateway.reload(&config).await.expect_success().body;
+    assert!(told.contains("certificates of listener l renewed"), "{told}");
     traffic.await.unwrap();
 
     let shown = async || {

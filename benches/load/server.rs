@@ -2,7 +2,8 @@
 //!
 //! The gateway and the bare receiver speak alike on standard error: a line of JSON for each
 //! bound socket, `{"message":"listening","listener":"statsd","address":"udp://127.0.0.1:40123"}`,
-//! then `{"message":"ready"}`. Others are told where to listen, and are ready when they do. The log goes to a file, so that nobody has to drain a pipe.
+//! then `{"message":"ready"}`. Others are told where to listen, and are ready when they do. The log
+//! goes to a file, so that nobody has to drain a pipe.
 
 use crate::address::Address;
 use crate::cpu::{self, Cpus};

@@ -153,7 +153,8 @@ impl Stand {
         self.settle(sent, sendings, &others, until)
     }
 
-    /// The same as [`offer`](Self::offer) among marks, whose sender ends when it is asked how many they were.
+    /// The same as [`offer`](Self::offer) among marks, whose sender ends when it is asked how many
+    /// they were.
     pub fn offer_among(
         &self,
         datagrams: &Datagrams,

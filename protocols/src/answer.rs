@@ -1,4 +1,5 @@
-//! What an HTTP client is told, in whatever protocol: a status, and JSON if there is anything to say.
+//! What an HTTP client is told, in whatever protocol: a status, and JSON if there is anything to
+//! say.
 
 use serde::Serialize;
 

@@ -55,8 +55,8 @@ pub struct Filling {
 /// A value: its text if no shorter one says the same, so that as a double and as an integer it is
 /// written just so; or any other number but those that only an unsigned integer holds.
 ///
-/// In whole words, whichever it is: it is handed on some times, and what is written in narrow pieces
-/// and read in wide ones makes the processor wait.
+/// In whole words, whichever it is: it is handed on some times, and what is written in narrow
+/// pieces and read in wide ones makes the processor wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     /// Of the text; 0 for a number.

@@ -6,7 +6,7 @@
 //!
 //! | member | meaning |
 //! |---|---|
-//! | `name` | required text of 1 to 1024 bytes; without one, `metric` is the name |
+//! | `name` | required text of 1 to 1024 bytes without control characters; without one, `metric` is the name |
 //! | `tags` | an object; numbers and truth values are taken as text, `null` is no tag, `""` a bare one |
 //! | `time` or `timestamp` | see [`timestamp::number`] and [`timestamp::text`]; none or `null` means now |
 //! | `type` | `counter`, `gauge`, `timer`, `set`, `histogram`, `distribution`: a statsd kind made of `value` and, where the kind has one, `rate` |
@@ -19,10 +19,10 @@
 //! only reserved column, `sequence_number` is dropped, and `tags` may stand beside `name`.
 //!
 //! Nothing is dropped in silence: a field or a tag that stands twice with different values, a
-//! type with stray fields and a nested value refuse their item, and only that. Text may hold
-//! control characters, since JSON can say them; each encoder makes them harmless on its way
-//! out. Limits: [`Limits`], and [`Refusals::LISTED`] refusals kept one by one. What HTTP
-//! needs around it (sizes, encodings, paths) is not here.
+//! type with stray fields and a nested value refuse their item, and only that. Tags and fields may
+//! hold control characters, which JSON can say on purpose; each encoder makes them harmless on its
+//! way out. A name may not, as in every protocol. Limits: [`Limits`], and [`Refusals::LISTED`]
+//! refusals kept one by one. What HTTP needs around it (sizes, encodings, paths) is not here.
 //!
 //! [`timestamp::number`]: crate::timestamp::number
 //! [`timestamp::text`]: crate::timestamp::text

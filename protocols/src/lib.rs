@@ -9,10 +9,11 @@
 //! fuzzed, benchmarked and used alone.
 //!
 //! Modules in reading order: what a point is ([`point`]), how many are kept together
-//! ([`batch`]) or remembered for longer ([`keys`]), what can be wrong ([`error`]) and how clients hear of it ([`Refusals`], [`Answer`]),
-//! what all protocols share ([`decimal`], [`timestamp`], [`frame`]: how a byte stream becomes
-//! lines, [`form`]: how readings are known again, and [`marked`]: which lines of a log hold points),
-//! then one module for each protocol, parser and encoder side by side.
+//! ([`batch`]) or remembered for longer ([`keys`]), what can be wrong ([`error`]) and how clients
+//! hear of it ([`Refusals`], [`Answer`]), what all protocols share ([`decimal`], [`timestamp`],
+//! [`frame`]: how a byte stream becomes lines, [`form`]: how readings are known again, and
+//! [`marked`]: which lines of a log hold points), then one module for each protocol, parser and
+//! encoder side by side.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

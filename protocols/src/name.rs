@@ -1,10 +1,18 @@
-//! How long a name may be, whatever the protocol.
+//! What a name may be, whatever the protocol: any text of up to 1024 bytes without control
+//! characters.
 //!
-//! What it may be made of is for each protocol to say, and each encoder makes it fit.
+//! Each encoder makes it fit for its backend.
 
 use crate::ParseError;
+use crate::token::has_control;
 
-/// Refuses a name that is empty or too long.
+/// Refuses what is no name.
+pub(crate) fn check(name: &str) -> Result<(), ParseError> {
+    check_length(name)?;
+    if has_control(name) { Err(ParseError::ControlCharacter) } else { Ok(()) }
+}
+
+/// Refuses a name that is empty or too long; for whoever has looked for control characters.
 pub(crate) fn check_length(name: &str) -> Result<(), ParseError> {
     match name.len() {
         0 => Err(ParseError::EmptyName),

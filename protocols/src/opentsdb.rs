@@ -21,7 +21,7 @@
 //! | `foo`, `foo=`, `=v`, `a=b=c` | the put is refused |
 //! | timestamp | [`timestamp::put`](crate::timestamp::put), telnet and HTTP alike, required |
 //! | value | integers keep 64 bits; NaN, infinities, hexadecimal and `_` are refused |
-//! | names | any UTF-8, up to 1024 bytes; telnet has no way to say control characters |
+//! | names | any UTF-8, up to 1024 bytes; control characters are refused |
 
 mod encode;
 mod json;

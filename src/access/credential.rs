@@ -34,7 +34,7 @@ impl Credential {
     /// It is not to be understood, and so no credentials that anybody has.
     pub fn parse(value: &[u8]) -> Result<Self, Unreadable> {
         let text = str::from_utf8(value).map_err(|_| Unreadable)?.trim();
-        let (scheme, rest) = text.split_once(' ').ok_or(Unreadable)?;
+        let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
         let rest = rest.trim_start();
         let is = |name: &str| scheme.eq_ignore_ascii_case(name);
         if is("bearer") || is("token") {
@@ -50,6 +50,16 @@ impl Credential {
         let decoded = String::from_utf8(decoded).map_err(|_| Unreadable)?;
         let (username, password) = decoded.split_once(':').ok_or(Unreadable)?;
         Ok(Self::Basic { username: username.to_owned(), password: password.to_owned() })
+    }
+
+    /// Whether they are those of somebody who has none, and says so in the form that he always
+    /// uses.
+    pub fn are_empty(&self) -> bool {
+        match self {
+            Self::Bearer(token) => matches!(token.as_str(), "" | ":"),
+            Self::Basic { username, password } => username.is_empty() && password.is_empty(),
+            Self::Hawk(_) => false,
+        }
     }
 }
 
@@ -92,12 +102,31 @@ mod tests {
             ("Basic dXNlcg==", Err(Unreadable)),
             ("Basic ???", Err(Unreadable)),
             ("Digest username=\"x\"", Err(Unreadable)),
-            ("Bearer", Err(Unreadable)),
+            ("Bearer", bearer("")),
+            ("Token ", bearer("")),
+            ("Basic", Err(Unreadable)),
+            ("Hawk", Err(Unreadable)),
             ("", Err(Unreadable)),
         ] {
             assert_eq!(Credential::parse(value.as_bytes()), expected, "{value}");
         }
         assert_eq!(Credential::parse(b"Bearer \xff"), Err(Unreadable));
+    }
+
+    #[test]
+    fn empty_ones_are_told_from_wrong_ones() {
+        for (value, expected) in [
+            ("Token", true),
+            ("Token :", true),
+            ("Bearer ", true),
+            ("Basic Og==", true),
+            ("Token a", false),
+            ("Basic YTo=", false),
+            ("Basic OmE=", false),
+        ] {
+            let credential = Credential::parse(value.as_bytes()).unwrap();
+            assert_eq!(credential.are_empty(), expected, "{value}");
+        }
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! hash   = base64(SHA-256("hawk.1.payload" LF media-type LF payload LF))
 //! ```
 //!
-//! A signature holds for one method, resource, host and port, and for [`SKEW`] around its time. What
-//! comes twice within that is not noticed, so it takes TLS to keep others from repeating what they
-//! overhear. `ext` may limit what a request may do, as Taskcluster's clients say it:
-//! base64 of `{"authorizedScopes": […]}`; anything else there is refused, since a limit that is not
+//! A signature holds for one method, resource, host and port, and for [`SKEW`] around its time.
+//! What comes twice within that is not noticed, so it takes TLS to keep others from repeating what
+//! they overhear. `ext` may limit what a request may do, as Taskcluster's clients say it: base64 of
+//! `{"authorizedScopes": […]}`; anything else there is refused, since a limit that is not
 //! understood is none. A payload's hash is looked at where there is one.
 
 use super::credential::{BASE64, Unreadable};

@@ -1,8 +1,9 @@
 //! How much a principal may write: points a second, and series.
 //!
 //! A [`Meter`] counts for all listeners at once, belongs to the principal's *name* and outlives
-//! reloads. Time is an argument. A series is held from the hour in which it was last seen to the end
-//! of the next one. 16 bytes are kept of each, in a table that may be half empty: 40 at the most.
+//! reloads. Time is an argument. A series is held from the hour in which it was last seen to the
+//! end of the next one. 16 bytes are kept of each, in a table that may be half empty: 40 at the
+//! most.
 
 use crate::units::Size;
 use protocols::UnixNanos;

@@ -1,8 +1,9 @@
 //! The shape that a principal's points are given: a prefix before the name, tags set and dropped.
 //!
 //! A reserved tag is one that no client may say; only `set` fills it. Backends write some
-//! characters of a key as others, so keys that one of them might write alike are taken for the
-//! same ([`is_alike`]), and so is a column of that name, which a database would mistake for the tag.
+//! characters of a key as others, or all of it in small letters, so keys that might be one to one
+//! of them are taken for the same ([`is_alike`]), and so is a column of that name, which a database
+//! would mistake for the tag.
 
 use super::config::Config;
 use protocols::{Batch, Measure, Point};
@@ -75,10 +76,20 @@ impl Shape {
     }
 }
 
-/// Whether two keys might be written alike by some backend: they have the same letters and digits,
-/// parted at the same places, whatever parts them.
+/// Whether two keys might be one to some backend: they have the same letters and digits, whatever
+/// their case (Datadog has one case only), parted at the same places, whatever parts them.
 pub fn is_alike(one: &str, other: &str) -> bool {
-    one == other || words(one).eq(words(other))
+    if one == other {
+        return true;
+    }
+    let (mut one, mut other) = (words(one), words(other));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (Some(word), Some(same)) if word.eq_ignore_ascii_case(same) => {}
+            _ => return false,
+        }
+    }
 }
 
 fn words(key: &str) -> impl Iterator<Item = &str> {
@@ -120,7 +131,7 @@ mod tests {
         check(json!({ "tags": { "set": { "x": "2" } } }), "a:1|c", "a x=Some(\"2\")");
         check(json!({ "tags": { "drop": ["x"] } }), "a:1|c|#x:1,y:2", "a y=Some(\"2\")");
         let alike = json!({ "tags": { "set": { "pool_id": "2" } } });
-        check(alike, "a:1|c|#pool\\id:evil,_pool-id:evil", "a pool_id=Some(\"2\")");
+        check(alike, "a:1|c|#pool\\id:evil,_pool-id:evil,Pool_ID:evil", "a pool_id=Some(\"2\")");
     }
 
     #[test]
@@ -150,6 +161,9 @@ mod tests {
             ("a:1|c|#pool\\id:1", true),
             ("a:1|c|#pool id:1", true),
             ("a:1|c|#pool\u{e9}\u{e9}id:1", true),
+            ("a:1|c|#Host:1", true),
+            ("a:1|c|#POOL-Id:1", true),
+            ("a:1|c|#pool_id_x:1,x_host:1", false),
         ] {
             assert_eq!(with_point(line, |point| shape.has_reserved(&point)), expected, "{line}");
         }

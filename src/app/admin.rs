@@ -10,7 +10,7 @@ use crate::dead_letters;
 use crate::explain;
 use crate::lane::DeadLetters;
 use crate::log_limit::LogLimit;
-use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream, http};
+use crate::net::{Acceptor, Peer, Stream, http};
 use crate::plan::{self, Plan};
 use crate::route::{self, Tables};
 use crate::telemetry::Telemetry;
@@ -90,13 +90,9 @@ async fn serve(
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = acceptor.accept() => accepted,
+        let (stream, peer) = tokio::select! {
+            accepted = acceptor.next(drop) => accepted,
             () = stop.cancelled() => return,
-        };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(RETRY_AFTER).await;
-            continue;
         };
         let (app, lock, stop) = (app.clone(), lock.clone(), stop.clone());
         tokio::spawn(async move {

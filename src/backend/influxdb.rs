@@ -17,7 +17,8 @@ mod lookup;
 mod request;
 
 use super::{Outcome, Payload, Ship, Shipping, World};
-use crate::tls::{self, ClientSettings};
+use crate::http_client::{self, trouble};
+use crate::tls::ClientSettings;
 use crate::units::{Secret, Span};
 use answer::Answer;
 use bytes::Bytes;
@@ -185,8 +186,6 @@ impl Shipper {
     ///
     /// A sentence that says which setting cannot be used.
     pub fn new(config: &Config, world: &World<'_>) -> Result<Self, String> {
-        // The first caller wins and the others are told so, which is all that is wanted.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let targets = Target::all(config)?;
         let request = Request::new(config, &targets);
         let mut builder = client(&request, targets.len() > 1, Lookup::new(world.book))?;
@@ -237,7 +236,7 @@ impl Shipper {
                 let answers = !is_away(response.status());
                 (judge(response).await, answers)
             }
-            Err(error) => (Outcome::not_now(trouble(&error.without_url())), false),
+            Err(error) => (Outcome::not_now(trouble(error)), false),
         }
     }
 
@@ -253,7 +252,7 @@ impl Shipper {
         let query = influxdb::ReadQuery::new(format!("CREATE DATABASE \"{quoted}\"")).build();
         let query = query.map_err(|error| told(error.to_string(), true))?;
         let sent = self.client.post(at.target().query(&query.get())).send().await;
-        let response = sent.map_err(|error| told(trouble(&error.without_url()), false))?;
+        let response = sent.map_err(|error| told(trouble(error), false))?;
         let status = response.status();
         let answer = start_of(response, ANSWER_WAIT).await;
         if !status.is_success() || answer.contains("\"error\"") {
@@ -270,10 +269,8 @@ fn client(
     has_choice: bool,
     lookup: Lookup,
 ) -> Result<reqwest::ClientBuilder, String> {
-    let mut builder = reqwest::Client::builder()
+    let mut builder = http_client::builder()
         .default_headers(request.credentials()?)
-        .user_agent(concat!("pointsman/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
         .pool_idle_timeout(POOL_IDLE)
         .dns_resolver(Arc::new(lookup));
     if has_choice {
@@ -340,35 +337,9 @@ impl Ship for Shipper {
 /// short, slow or without end changes nothing but the words that are told.
 async fn start_of(mut response: reqwest::Response, wait: Duration) -> String {
     let mut body = Vec::new();
-    let read = async {
-        while body.len() < ANSWER_BYTES_MAX
-            && let Ok(Some(chunk)) = response.chunk().await
-        {
-            body.extend_from_slice(&chunk);
-        }
-    };
     // What has come by then is enough.
-    let _ = timeout(wait, read).await;
+    let _ = timeout(wait, http_client::read(&mut response, &mut body, ANSWER_BYTES_MAX)).await;
     String::from_utf8_lossy(&body).into_owned()
-}
-
-/// What an error means, where it is about certificates; else the error with its causes.
-fn trouble(error: &reqwest::Error) -> String {
-    tls::client::explain(error).unwrap_or_else(|| causes(error))
-}
-
-/// An error with its causes: "error sending request: connection refused".
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Below the keep-alive of common servers and proxies (60 s and more), so that a connection is

@@ -1,9 +1,10 @@
 //! Which gateway a command sends to, and what it needs for that: options that commands share.
 
 use super::token;
-use crate::tls;
 use crate::units::Secret;
+use crate::{http_client, tls};
 use clap::Args;
+use reqwest::redirect::Policy;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -60,9 +61,7 @@ impl Place {
 ///
 /// What is wrong with the file of roots.
 pub fn http(url: &str, ca: Option<&Path>) -> Result<reqwest::ClientBuilder, String> {
-    // The first caller wins and the others are told so, which is all that is wanted.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder();
+    let builder = http_client::builder().redirect(Policy::default());
     if !url.starts_with("https:") {
         return Ok(builder);
     }

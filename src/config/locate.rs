@@ -55,12 +55,46 @@ pub fn locate(format: Format, text: &str) -> Result<BTreeMap<String, Spot>, Unre
     }
 }
 
-/// The place of a line and a column, both counted from 1, the column in characters.
-fn offset(text: &str, line: usize, column: usize) -> usize {
-    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    let rest = text.get(before..).unwrap_or_default();
-    let within = rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(at, _)| at);
-    before + within
+/// Where the lines of a text begin.
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    /// Of each but the first.
+    starts: Vec<usize>,
+    /// Each character is a byte.
+    is_ascii: bool,
+}
+
+impl Lines {
+    /// Those of the text.
+    pub fn of(text: &str) -> Self {
+        let ends = memchr::memchr_iter(b'\n', text.as_bytes());
+        Self { starts: ends.map(|end| end + 1).collect(), is_ascii: text.is_ascii() }
+    }
+
+    /// The number of the line in which a byte stands, counted from 1, and where that line begins.
+    pub fn at(&self, byte: usize) -> (usize, usize) {
+        let before = self.starts.partition_point(|start| *start <= byte);
+        (before + 1, self.start(before))
+    }
+
+    /// The place of a line and a column, both counted from 1, the column in characters.
+    fn offset(&self, text: &str, line: usize, column: usize) -> usize {
+        let before = self.start(line.saturating_sub(1)).min(text.len());
+        let (rest, column) = (text.get(before..).unwrap_or_default(), column.saturating_sub(1));
+        if self.is_ascii {
+            return before + column.min(rest.len());
+        }
+        let within = rest.char_indices().nth(column);
+        before + within.map_or(rest.len(), |(at, _)| at)
+    }
+
+    /// Where a line begins, counted from 0; beyond the last one, nowhere in the text.
+    fn start(&self, line: usize) -> usize {
+        match line.checked_sub(1) {
+            None => 0,
+            Some(before) => self.starts.get(before).copied().unwrap_or(usize::MAX),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! harmless: what looks like an unknown key may be a misspelt `token`.
 
 use super::fields::fields_of;
+use super::locate::Lines;
 use super::source::{Located, Place, Sources, Text};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -16,6 +17,8 @@ pub struct Report {
     severity: &'static str,
     located: Vec<Located>,
     sources: Sources,
+    /// Of each file, if there is anything to report.
+    pages: Vec<Page>,
 }
 
 impl Report {
@@ -34,7 +37,9 @@ impl Report {
             Place::File { file, at } => (*file, at.as_ref().map_or(0, |at| at.start)),
             Place::Nowhere | Place::Environment(_) => (usize::MAX, 0),
         });
-        Self { severity, located, sources }
+        let files: &[Text] = if located.is_empty() { &[] } else { &sources.files };
+        let pages = files.iter().map(Page::of).collect();
+        Self { severity, located, sources, pages }
     }
 
     /// What is reported, in order.
@@ -68,7 +73,7 @@ impl Report {
             Place::Environment(variable) => format!("environment variable {variable}"),
             Place::File { file, at } => {
                 let Some(text) = self.sources.files.get(*file) else { return String::new() };
-                match at.as_ref().and_then(|at| Line::of(text, at)) {
+                match at.as_ref().and_then(|at| self.pages.get(*file)?.line(text, at)) {
                     Some(line) => format!("{}:{}:{}", text.name, line.number, line.column),
                     None => text.name.clone(),
                 }
@@ -78,7 +83,7 @@ impl Report {
 
     fn excerpt(&self, place: &Place) -> Option<Line> {
         let Place::File { file, at: Some(at) } = place else { return None };
-        Line::of(self.sources.files.get(*file)?, at)
+        self.pages.get(*file)?.line(self.sources.files.get(*file)?, at)
     }
 }
 
@@ -124,48 +129,70 @@ struct Line {
     carets: usize,
 }
 
-impl Line {
-    fn of(text: &Text, at: &Range<usize>) -> Option<Self> {
-        let before = text.text.get(..at.start)?;
-        let start = before.rfind('\n').map_or(0, |end| end + 1);
+/// What has to be known of a file to show any line of it; found once, since there may be as many
+/// mistakes as lines.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    lines: Lines,
+    /// What is not for showing, in order and apart from each other.
+    hidden: Vec<Range<usize>>,
+}
+
+impl Page {
+    fn of(text: &Text) -> Self {
+        Self { lines: Lines::of(&text.text), hidden: hidden(text) }
+    }
+
+    fn line(&self, text: &Text, at: &Range<usize>) -> Option<Line> {
+        let (number, start) = self.lines.at(at.start);
         let end = text.text.get(at.start..)?.find('\n').map_or(text.text.len(), |n| at.start + n);
         let column = text.text.get(start..at.start)?.chars().count() + 1;
-        let number = before.matches('\n').count() + 1;
         if text.spots.is_empty() {
             let shown = without_value(text.text.get(start..end)?.trim_end());
             let indent = (column - 1).min(shown.chars().count());
-            return Some(Self { number, column, shown, indent, carets: 1 });
+            return Some(Line { number, column, shown, indent, carets: 1 });
         }
         let marked = at.start..at.end.clamp(at.start, end);
-        let indent = masked(text, start..marked.start).chars().count();
-        let carets = masked(text, marked).chars().count().max(1);
-        let shown = masked(text, start..end).trim_end().to_owned();
-        Some(Self { number, column, shown, indent, carets })
+        let indent = self.masked(text, start..marked.start).chars().count();
+        let carets = self.masked(text, marked).chars().count().max(1);
+        let shown = self.masked(text, start..end).trim_end().to_owned();
+        Some(Line { number, column, shown, indent, carets })
+    }
+
+    /// A part of the file with `…` instead of values that are not for showing.
+    fn masked(&self, text: &Text, part: Range<usize>) -> String {
+        let (mut out, mut done) = (String::new(), part.start);
+        let first = self.hidden.partition_point(|value| value.end <= part.start);
+        let hidden = self.hidden.iter().skip(first).take_while(|value| value.start < part.end);
+        for value in hidden {
+            out.push_str(text.text.get(done..value.start.max(done)).unwrap_or_default());
+            if value.start >= done {
+                out.push('…');
+            }
+            done = done.max(value.end);
+        }
+        out.push_str(text.text.get(done..part.end).unwrap_or_default());
+        out.replace(['\t', '\r'], " ")
     }
 }
 
-/// A part of a file with `…` instead of values that are not for showing.
-fn masked(text: &Text, part: Range<usize>) -> String {
-    let mut hidden: Vec<_> = text
-        .spots
-        .iter()
-        .filter_map(|(key, spot)| {
-            let value = spot.value.clone()?;
-            (!may_show(key, text.text.get(value.clone())?)).then_some(value)
-        })
-        .collect();
-    hidden.sort_by_key(|value| value.start);
-    let (mut out, mut done) = (String::new(), part.start);
-    for value in hidden.iter().filter(|value| value.start < part.end && value.end > part.start) {
-        // A hidden value reaches to the end of its line where a parser did not tell its end.
-        out.push_str(text.text.get(done..value.start.max(done)).unwrap_or_default());
-        if value.start >= done {
-            out.push('…');
+/// The values of a file that are not for showing.
+fn hidden(text: &Text) -> Vec<Range<usize>> {
+    let values = text.spots.iter().filter_map(|(key, spot)| {
+        let value = spot.value.clone()?;
+        (!may_show(key, text.text.get(value.clone())?)).then_some(value)
+    });
+    let mut values: Vec<_> = values.collect();
+    values.sort_by_key(|value| value.start);
+    // One reaches to the end of its line where a parser did not tell its end, and over others.
+    values.dedup_by(|next, value| {
+        let overlaps = next.start < value.end;
+        if overlaps {
+            value.end = value.end.max(next.end);
         }
-        done = done.max(value.end);
-    }
-    out.push_str(text.text.get(done..part.end).unwrap_or_default());
-    out.replace(['\t', '\r'], " ")
+        overlaps
+    });
+    values
 }
 
 /// A line of a file that could not be parsed: no more than the name at its beginning, and
@@ -271,6 +298,27 @@ mod tests {
             ("routes[0].match.name", "task-?", true),
         ] {
             assert_eq!(may_show(key, value), expected, "{key}");
+        }
+    }
+
+    /// Each has its place and its line, for which the file must not be searched again and again.
+    #[test]
+    fn as_many_mistakes_as_lines_are_told_in_a_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let toml = |n| format!("[[routes]]\nnme = 'r{n}'\nto = ['nowhere']\n");
+        let yaml = |n| format!("{{nme: r{n}, to: [nowhere]}}, ");
+        let many = |route: &dyn Fn(u32) -> String| (0..3000).map(route).collect::<String>();
+        for (ending, text) in
+            [("toml", many(&toml)), ("yaml", format!("routes: [{}]\n", many(&yaml)))]
+        {
+            let file = dir.path().join(format!("x.{ending}"));
+            std::fs::write(&file, text).unwrap();
+            let inputs = crate::config::Inputs { files: vec![file], ..Default::default() };
+            let begin = std::time::Instant::now();
+            let report = crate::plan::Plan::load(&inputs).unwrap_err();
+            assert_eq!(report.lines().len(), 6000);
+            assert!(report.to_string().len() > 100_000);
+            assert!(begin.elapsed().as_secs() < 30, "{ending}: {:?}", begin.elapsed());
         }
     }
 

@@ -7,6 +7,7 @@
 
 use super::locate::{Format, Spot, locate};
 use crate::mistake::{Mistake, did_you_mean};
+use crate::small_file;
 use config::{Config, Environment, File, FileFormat};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -102,9 +103,8 @@ impl Sources {
 
     fn add(&mut self, name: String, text: String, spots: BTreeMap<String, Spot>) {
         let file = self.files.len();
-        for (list, _) in spots.iter().filter(|(_, spot)| spot.list) {
-            self.spots.retain(|key, _| !is_under(key, list));
-        }
+        let is_list = |key: &str| spots.get(key).is_some_and(|spot| spot.list);
+        self.spots.retain(|key, _| !above(key).any(is_list));
         self.spots.extend(spots.iter().map(|(key, spot)| (key.clone(), (file, spot.clone()))));
         self.files.push(Text { name, text, spots });
     }
@@ -166,9 +166,15 @@ fn texts(
 
 fn text(path: &Path, sources: &mut Sources) -> Result<(String, FileFormat), Located> {
     let name = path.display().to_string();
-    let read = format_of(path).and_then(|format| match std::fs::read_to_string(path) {
-        Ok(text) => Ok((format, text)),
-        Err(error) => Err(Mistake::new("", format!("cannot read the file: {error}"))),
+    let read = format_of(path).and_then(|format| {
+        let bytes = small_file::read(path, FILE_BYTES_MAX);
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| "is no text in UTF-8".to_owned())
+        });
+        match text {
+            Ok(text) => Ok((format, text)),
+            Err(what) => Err(Mistake::new("", format!("the file {what}"))),
+        }
     });
     let file = sources.files.len();
     let (format, text) = read.map_err(|mistake| {
@@ -291,10 +297,18 @@ pub(super) fn as_toml(text: &str) -> Option<Value> {
     convert(&text.trim().parse().ok()?)
 }
 
+/// The tables and lists that a key is inside of.
+fn above(key: &str) -> impl Iterator<Item = &str> {
+    key.match_indices(['.', '[']).filter_map(|(end, _)| key.get(..end))
+}
+
 /// Whether a key is inside the table or list `above`.
 fn is_under(key: &str, above: &str) -> bool {
     key.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
+
+/// Many thousands of routes.
+const FILE_BYTES_MAX: usize = 64 << 20;
 
 const PREFIX: &str = "POINTSMAN";
 const SEPARATOR: &str = "__";
@@ -407,6 +421,6 @@ mod tests {
         }
         let mut mistakes = Vec::new();
         read(&[PathBuf::from("/does/not/exist.toml")], &BTreeMap::new(), &mut mistakes);
-        assert!(mistakes[0].mistake.message.starts_with("cannot read the file"), "{mistakes:?}");
+        assert!(mistakes[0].mistake.message.starts_with("the file cannot be read"), "{mistakes:?}");
     }
 }

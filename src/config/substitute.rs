@@ -5,9 +5,9 @@
 //! no care. What comes from the environment or a file is not looked through again.
 
 use crate::mistake::Mistake;
+use crate::small_file;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::path::Path;
 
 /// Replaces references in all strings under `tree`, except those under the keys `literal`.
@@ -138,20 +138,15 @@ fn lookup(reference: &str, environment: &BTreeMap<String, String>) -> Result<Str
 ///
 /// A sentence that names the file and never its contents.
 pub fn read_trimmed(path: &Path) -> Result<String, String> {
-    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
-    let mut text = String::new();
-    // A device may have no end, and no secret is longer.
-    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|error| cannot(&error))?;
-    if text.len() as u64 == FILE_BYTES_MAX {
-        return Err(cannot(&format_args!("it has {FILE_BYTES_MAX} bytes or more")));
-    }
+    let wrong = |what: &str| format!("{} {what}", path.display());
+    let bytes = small_file::read(path, FILE_BYTES_MAX).map_err(|what| wrong(&what))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is no text in UTF-8"))?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-/// What a referenced file may have.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// No secret is longer.
+const FILE_BYTES_MAX: usize = 1 << 20;
 
 fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -185,9 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_end_is_refused() {
+    fn what_is_no_file_is_refused() {
         let problem = read_trimmed(Path::new("/dev/zero")).unwrap_err();
-        assert!(problem.contains("1048576 bytes or more"), "{problem}");
+        assert_eq!(problem, "/dev/zero is a device; a regular file is wanted");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"S3CR3T\xff").unwrap();
+        let problem = read_trimmed(file.path()).unwrap_err();
+        assert!(problem.ends_with(" is no text in UTF-8"), "{problem}");
     }
 
     #[test]
@@ -217,7 +216,7 @@ mod tests {
             ("${not closed", "no `}`"),
             ("${two words}", "`${two words}` is not a reference"),
             ("${}", "is not a reference"),
-            ("${file:/does/not/exist}", "cannot read /does/not/exist"),
+            ("${file:/does/not/exist}", "/does/not/exist cannot be read: No such file"),
         ] {
             let error = run(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

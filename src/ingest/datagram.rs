@@ -42,6 +42,7 @@ use tokio::io::Interest;
 use tokio::net::{UdpSocket, UnixDatagram};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// A socket of datagrams.
@@ -198,18 +199,8 @@ pub(super) async fn run(mut socket: Datagrams, context: Context) {
                     buffers.listen = true;
                     ask.as_mut().reset(now + ASK_AFTER);
                 }
-                let (mut turn, before) = (1, receiver.datagrams);
-                while !stop.is_cancelled()
-                    && !take(&socket, &mut receiver, |arrival| {
-                        socket.try_receive(&mut buffers, arrival)
-                    })
-                {
-                    // Shapers have a short inbox, and perhaps no other processor.
-                    if turn % TURN_BATCHES == 0 {
-                        yield_now().await;
-                    }
-                    turn += 1;
-                }
+                let before = receiver.datagrams;
+                empty(&socket, &mut receiver, &mut buffers, &stop).await;
                 pace.looked(receiver.datagrams != before, now);
                 socket.watch(&pace);
             }
@@ -222,6 +213,25 @@ pub(super) async fn run(mut socket: Datagrams, context: Context) {
         }
     }
     socket.ask_table(&context);
+}
+
+/// Takes datagrams until none is left, and gives others their turn meanwhile.
+async fn empty(
+    socket: &Datagrams,
+    receiver: &mut Receiver,
+    buffers: &mut Buffers,
+    stop: &CancellationToken,
+) {
+    let mut turn = 1;
+    while !stop.is_cancelled()
+        && !take(socket, receiver, |arrival| socket.try_receive(buffers, arrival))
+    {
+        // Shapers have a short inbox, and perhaps no other processor.
+        if turn % TURN_BATCHES == 0 {
+            yield_now().await;
+        }
+        turn += 1;
+    }
 }
 
 /// Takes datagrams until none is left (then `true`) or there are enough for once.
@@ -279,6 +289,11 @@ struct Arrival<'t> {
 }
 
 impl Arrival<'_> {
+    /// How many lines were refused or denied so far.
+    fn turned_away(&self) -> u64 {
+        self.lines.refused + self.lines.crossing.submitted().denied
+    }
+
     /// Takes in what one call has received.
     fn take<S: Copy>(&mut self, messages: &[Message<'_, S>], sender: fn(S) -> Option<Peer>) {
         let peer =
@@ -343,7 +358,7 @@ impl Buffers {
 
     /// Whether senders' names are worth what they cost, a twentieth of all that a small datagram
     /// does: they are only for the log. So they are asked for when there is little to do, and for a
-    /// while when something was refused.
+    /// while when something was refused or denied.
     const fn ask_names(&mut self) -> bool {
         let ask = self.names > 0 || self.slots == DATAGRAMS_MIN;
         self.names = self.names.saturating_sub(1);
@@ -378,9 +393,9 @@ fn round<S: SockaddrLike + Copy>(
         let bytes = message.iovs().next().unwrap_or(&[]);
         messages.push(Message::new(bytes, is_cut, message.address));
     }
-    let refused = arrival.lines.refused;
+    let turned_away = arrival.turned_away();
     arrival.take(&messages, sender);
-    if arrival.lines.refused != refused {
+    if arrival.turned_away() != turned_away {
         buffers.names = CURIOUS_ROUNDS;
     }
     let count = messages.len();
@@ -421,9 +436,44 @@ const TURN_BATCHES: usize = 8;
 /// What a full receive buffer may hold at a stop, and no more: a flood does not end.
 const LAST_ROUNDS: usize = 256;
 
-/// So long names are asked for after something was refused.
+/// So long names are asked for after something was refused or denied.
 const CURIOUS_ROUNDS: usize = 4096;
 
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 const WARN_EVERY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Access, Meters};
+    use crate::ingest::tests::yard::Yard;
+    use crate::origin::Protocol;
+    use serde_json::json;
+
+    /// Whoever is turned away is named in the log; what passes costs no name.
+    #[tokio::test]
+    async fn names_are_asked_for_after_a_line_was_refused_or_denied() {
+        let principals =
+            json!({ "a": { "listeners": ["under_test"], "scopes": ["stats:put-points:a"] } });
+        let principals = serde_json::from_value(principals).unwrap();
+        let access = Access::new(&principals, std::iter::empty(), &Meters::default());
+        let context =
+            Yard::new(access, json!([]), &[], |_, _, _| unreachable!()).context(Protocol::Statsd);
+        let (mut receiver, mut buffers) = (Receiver::new(context.intake()), Buffers::new());
+        let socket = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let to = socket.local_addr().unwrap();
+        let socket = Datagrams::udp(socket, Arc::default()).unwrap();
+        let sender = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for (line, asked) in [("a:1|c", 0), ("b:1|c", CURIOUS_ROUNDS), ("a:1", CURIOUS_ROUNDS)] {
+            buffers.names = 0;
+            sender.send_to(line.as_bytes(), to).unwrap();
+            let before = receiver.datagrams;
+            while receiver.datagrams == before {
+                take(&socket, &mut receiver, |arrival| socket.receive(&mut buffers, arrival));
+            }
+            assert_eq!(buffers.names, asked, "{line}");
+        }
+    }
+}

@@ -7,10 +7,9 @@
 use super::intake::{Context, Who, certified};
 use super::stream::{Connection, Presence};
 use super::{http, opentsdb, statsd};
-use crate::net::{Acceptor, Peer, RETRY_AFTER, Stream};
+use crate::net::{Acceptor, Peer, Stream};
 use crate::origin::Protocol;
 use std::io;
-use tokio::time::sleep;
 
 /// Accepts connections until the listener stops, those among them that are waiting by then;
 /// at a socket that a successor will have (`handed_in`) they wait for that one.
@@ -21,7 +20,7 @@ pub(super) async fn run(acceptor: Acceptor, handed_in: bool, context: Context) {
         tokio::select! {
             biased; // The runtime's budget for one task keeps a crowd from going on for ever.
             () = door.context.stop.cancelled(), if handed_in => break,
-            accepted = acceptor.accept() => door.open(accepted).await,
+            (stream, peer) = acceptor.next(|error| door.failed(&error)) => door.admit(stream, peer),
             () = door.context.stop.cancelled() => break,
         }
     }
@@ -96,15 +95,8 @@ struct Door {
 }
 
 impl Door {
-    async fn open(&mut self, accepted: io::Result<(Stream, Peer)>) {
-        match accepted {
-            Ok((stream, peer)) => self.admit(stream, peer),
-            Err(error) => {
-                let text = error.to_string();
-                self.context.refuse("accept_failed", 1, text.as_bytes(), Who(None));
-                sleep(RETRY_AFTER).await;
-            }
-        }
+    fn failed(&self, error: &io::Error) {
+        self.context.refuse("accept_failed", 1, error.to_string().as_bytes(), Who(None));
     }
 
     fn admit(&mut self, stream: Stream, peer: Peer) {

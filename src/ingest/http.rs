@@ -8,8 +8,8 @@
 //! spoken, and is counted: `not_found`, `wrong_method`, `unsupported_encoding`, `unsupported_type`,
 //! `body_too_large`, `bad_encoding`, `broken_body`, `request_timeout`, `header_timeout`,
 //! `not_http`, `overloaded`, `unauthenticated`, `bad_credentials`, `auth_service_away`,
-//! `auth_service_busy`, `forbidden`, `quota_…`, `invalid_key`, `key_conflict`, `key_in_use`, those of
-//! [`ack`], and the reasons of the parsers. An idle connection that is closed is noticed as
+//! `auth_service_busy`, `forbidden`, `quota_…`, `invalid_key`, `key_conflict`, `key_in_use`, those
+//! of [`ack`], and the reasons of the parsers. An idle connection that is closed is noticed as
 //! `idle_timeout`.
 
 mod ack;
@@ -28,8 +28,8 @@ mod waiting;
 
 use super::intake::Context;
 use super::stream::{Connection, Presence};
-use crate::net::Stream;
 use crate::net::http::{Ended, Timeouts};
+use crate::net::{Peer, Stream};
 use answer::{Refusal, Web};
 use axum::http::{Method, Uri};
 use axum::response::Response;
@@ -94,13 +94,19 @@ fn finish(routes: Router<Web>, context: &Context) -> Router {
         .with_state(web)
 }
 
-async fn not_found(web: Extension<Web>, uri: Uri) -> Response {
-    Refusal::new(404, "not_found", "Endpoint not found").answer(&web, uri.path().as_bytes(), None)
+async fn not_found(web: Extension<Web>, peer: Option<Extension<Peer>>, uri: Uri) -> Response {
+    let (path, peer) = (uri.path().as_bytes(), peer.as_deref());
+    Refusal::new(404, "not_found", "Endpoint not found").answer(&web, path, peer)
 }
 
-async fn wrong_method(web: Extension<Web>, method: Method, uri: Uri) -> Response {
+async fn wrong_method(
+    web: Extension<Web>,
+    peer: Option<Extension<Peer>>,
+    method: Method,
+    uri: Uri,
+) -> Response {
     let text = format!("the method {method} is not allowed for this path");
-    Refusal::new(405, "wrong_method", text).answer(&web, uri.path().as_bytes(), None)
+    Refusal::new(405, "wrong_method", text).answer(&web, uri.path().as_bytes(), peer.as_deref())
 }
 
 /// A stream whose first bytes were read to see what it speaks.

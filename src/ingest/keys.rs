@@ -15,8 +15,8 @@
 //!
 //! A kill between the points and their key counts them twice, when the request is repeated: at
 //! least once. Bounds: `window` and `max_keys` of the listener on disk, one key a connection at
-//! work and [`OPEN_UNITS_MAX`] that stay open, [`unwritten::UNITS_MAX`] in memory. Metrics: the gauge of keys held, and noticed
-//! `key_limit`, `key_disk_failed` and `keys_damaged`.
+//! work and [`OPEN_UNITS_MAX`] that stay open, [`unwritten::UNITS_MAX`] in memory. Metrics: the
+//! gauge of keys held, and noticed `key_limit`, `key_disk_failed` and `keys_damaged`.
 
 mod claims;
 mod desk;

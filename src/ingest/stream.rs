@@ -3,7 +3,8 @@
 //! Reading never waits for the peer to read: what is to be answered is written as far as the
 //! kernel takes it, and the rest waits in a bounded buffer. At the end of a stream a last line
 //! without LF counts as one. A reset, silence for `limits.idle` and a stop of the listener do
-//! not end a line, so what came of it is refused as `incomplete_line`.
+//! not end a line, so what came of it is refused as `incomplete_line`. With TLS, we announce the
+//! end as well.
 //!
 //! At a stop, what the kernel has already received is still read. While a backend that may
 //! refuse is full, nothing is read, so that the senders feel it.
@@ -12,7 +13,7 @@
 
 use super::intake::{Context, Intake};
 use crate::access::Denial;
-use crate::net::{Peer, Stream};
+use crate::net::{Peer, Stream, linger, say_goodbye};
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
 use std::io;
@@ -91,6 +92,7 @@ impl Desk {
 }
 
 /// Why lines come no more.
+#[derive(Clone, Copy)]
 enum End {
     /// The client has said all.
     Eof,
@@ -118,6 +120,12 @@ impl Connection {
         };
         reader.end(end);
         reader.desk.replies.flush_to_end(&mut stream).await;
+        match end {
+            // What it sent after that is not read, and must not cost it the answers before.
+            End::Asked => linger(stream, LAST_REPLY).await,
+            End::Eof | End::Idle | End::Stop => say_goodbye(&mut stream).await,
+            End::Reset => {}
+        }
     }
 }
 

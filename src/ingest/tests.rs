@@ -7,3 +7,4 @@ mod readings;
 pub(super) mod rig;
 mod statsd_streams;
 mod telnet;
+pub(super) mod yard;

@@ -2,8 +2,8 @@
 //!
 //! The later point is moved on to the next free nanosecond. The memory is bounded: it covers
 //! at least the last [`GENERATION`] different times, at most twice as many, and is gone with the
-//! lane. As elsewhere in a lane a series is its hash; that and a time make a number of as many bits,
-//! so that what is looked for with every point takes little of the processor's caches.
+//! lane. As elsewhere in a lane a series is its hash; that and a time make a number of as many
+//! bits, so that what is looked for with every point takes little of the processor's caches.
 //!
 //! Nearly all points are later than all of their series before them. Of such nothing is looked for
 //! but the newest time of the series, and their places are only noted, one behind the other; they

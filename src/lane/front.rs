@@ -3,10 +3,11 @@
 //! A front lives for one received batch. It never waits, and takes a point of a known series in
 //! without an allocation. Statsd kinds of an aggregating lane go into the worker's shard, unless
 //! the point has a time of its own; whatever else comes is copied and sent to the shaper when the
-//! front is closed, and that is the line itself where the backend gets it as it came. Counts `handed`, and as dropped `inbox_full` (the shaper is behind by
-//! [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and
-//! `unrepresentable` (a negative timing in layout `statsd`), and tells who waits of each. Who
-//! waits, and what was promised, goes on with the points.
+//! front is closed, and that is the line itself where the backend gets it as it came. Counts
+//! `handed`, and as dropped `inbox_full` (the shaper is behind by [`super::INBOX`] batches or
+//! [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and `unrepresentable` (a negative
+//! timing in layout `statsd`), and tells who waits of each. Who waits, and what was promised, goes
+//! on with the points.
 
 use super::Handle;
 use super::Terms;

@@ -1,8 +1,9 @@
 //! The samples of a timer in one window: as they came up to a limit, sketched beyond it.
 //!
-//! What is below the limit is exact, and so is the number of all. Once a series has more samples than
-//! that, its percentiles are those of a [`Sketch`], which takes some tens of kilobytes however many
-//! samples come; so one hot timer cannot take the memory of all others, nor the time of who sorts.
+//! What is below the limit is exact, and so is the number of all. Once a series has more samples
+//! than that, its percentiles are those of a [`Sketch`], which takes some tens of kilobytes however
+//! many samples come; so one hot timer cannot take the memory of all others, nor the time of who
+//! sorts.
 
 use super::sketch::Sketch;
 use serde::{Deserialize, Serialize};

@@ -266,8 +266,8 @@ impl Shaper {
         self.scratch = rows;
     }
 
-    /// `hash`: of its series, where it is known; `again`: it takes the place of an earlier one of its
-    /// series and time.
+    /// `hash`: of its series, where it is known; `again`: it takes the place of an earlier one of
+    /// its series and time.
     fn shape_as(&mut self, point: &Point<'_>, hash: Option<u64>, source: Source<'_>, again: bool) {
         let point = Point { time: self.told_apart(point, hash), ..*point };
         let start = self.open.body.len();

@@ -1,9 +1,9 @@
 //! A mergeable sketch of samples, for percentiles that are right to within half a percent.
 //!
-//! Samples are counted in bins whose bounds grow by a constant factor, as a `DDSketch` does (Masson,
-//! Rim and Lee, 2019): a value is told by its bin to within [`ERROR`], whatever its size, and two
-//! sketches are merged by adding their bins up. Counts are kept twice, plain and with the weights of
-//! sampled points. Number, sum, smallest, largest and deviation are exact.
+//! Samples are counted in bins whose bounds grow by a constant factor, as a `DDSketch` does
+//! (Masson, Rim and Lee, 2019): a value is told by its bin to within [`ERROR`], whatever its size,
+//! and two sketches are merged by adding their bins up. Counts are kept twice, plain and with the
+//! weights of sampled points. Number, sum, smallest, largest and deviation are exact.
 //!
 //! A sketch has at most [`BINS_MAX`] bins a sign, which reach over eighteen powers of ten; beyond
 //! that, the bins nearest to zero become one.

@@ -339,7 +339,8 @@ impl Ranked for Steps {
     }
 }
 
-/// In ascending order; equal ones cannot be told apart, but for the two zeros, which stay as they came.
+/// In ascending order; equal ones cannot be told apart, but for the two zeros, which stay as they
+/// came.
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut values = values.to_vec();
     if values.iter().any(|value| *value == 0.0 && value.is_sign_negative()) {

@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::sleep;
 
 /// A socket that connections arrive at.
 #[derive(Debug)]
@@ -67,13 +68,21 @@ impl Acceptor {
         })
     }
 
-    /// The next connection. Safe to cancel.
+    /// The next connection; of those that fail, `failed` is told. Safe to cancel.
     ///
-    /// # Errors
-    ///
-    /// A connection that broke before it was ours, or a process out of descriptors: wait a
-    /// moment ([`RETRY_AFTER`]) and ask again.
-    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    /// One may break before it is ours, or the process be out of descriptors: then `accept` fails at
+    /// once again, so there is a pause.
+    pub async fn next(&self, failed: impl Fn(io::Error)) -> (Stream, Peer) {
+        loop {
+            match self.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => failed(error),
+            }
+            sleep(RETRY_AFTER).await;
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -253,8 +262,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Out of descriptors, `accept` fails at once again; this keeps it from spinning.
-pub const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
+/// Soon enough for those who wait.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

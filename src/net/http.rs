@@ -7,27 +7,34 @@
 //! Reading a body within `request` (and answering 408) is the handler's part.
 //!
 //! At a stop the request under way is answered with `Connection: close`, and an idle
-//! connection ends. A client that still sends when its answer is out (a body too large, say)
-//! is listened to for a moment, so that the answer is not lost in a reset.
+//! connection ends. So is one that is answered before its body has come, unless that is just about
+//! to ([`unread`]); its client is listened to while it still sends, so that the answer is not lost
+//! in a reset.
+
+mod unread;
 
 use super::accept::Peer;
+use super::linger::{linger, say_goodbye};
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::header::{CONNECTION, EXPECT};
+use axum::http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use unread::Lent;
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug)]
@@ -71,12 +78,11 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         steps.send_replace(Phase::begin(Step::Request));
         request.extensions_mut().insert(peer);
-        let answer = app.clone().oneshot(request.map(Body::new));
-        let steps = Arc::clone(&steps);
+        let (app, steps) = (app.clone(), Arc::clone(&steps));
         Box::pin(async move {
-            let answer = answer.await;
+            let answer = answer(app, request).await;
             steps.send_replace(Phase::begin(Step::Idle));
-            answer
+            Ok::<_, Infallible>(answer)
         })
     });
     let io = TokioIo::new(Watched { stream, phase: Arc::clone(&phase) });
@@ -93,15 +99,36 @@ where
                 Err(error) if error.is_parse() => Ended::NotHttp,
                 _ => Ended::Closed,
             },
-            ended = &mut late => return ended,
+            ended = &mut late => break ended,
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };
-    linger(connection.into_parts().io.into_inner().stream).await;
+    let mut stream = connection.into_parts().io.into_inner().stream;
+    match ended {
+        Ended::Closed | Ended::NotHttp => tokio::select! {
+            () = linger(stream, timeouts.request) => {}
+            () = async { stop.cancelled().await; sleep(AT_A_STOP).await; } => {}
+        },
+        Ended::Idle | Ended::SlowHeader | Ended::SlowRequest => say_goodbye(&mut stream).await,
+    }
     ended
+}
+
+/// The answer to a request. It is the connection's last one if its body has not come by then.
+async fn answer(app: axum::Router, request: Request<Incoming>) -> Response<Body> {
+    // Who waits for leave to send the body has not been given it yet.
+    let waits = request.headers().contains_key(EXPECT);
+    let (parts, body) = request.into_parts();
+    let (body, left) = Lent::new(body);
+    let answered = app.oneshot(Request::from_parts(parts, Body::new(body))).await;
+    let mut answer = answered.unwrap_or_else(|never| match never {});
+    if !left.ends(waits).await {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 /// Where a connection is, and since when.
@@ -152,17 +179,6 @@ async fn overdue(mut phase: watch::Receiver<Phase>, timeouts: Timeouts) -> Ended
             },
         }
     }
-}
-
-/// Lets a client that still sends read its answer before the connection is closed.
-async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let drained = async {
-        stream.shutdown().await?;
-        let mut rest = (&mut stream).take(LINGER_BYTES_MAX);
-        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
-    };
-    // Whatever happens, the connection is over.
-    let _ = timeout(LINGER, drained).await;
 }
 
 /// A stream that notices when a request begins and when an answer moves on.
@@ -224,15 +240,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 /// of strangers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-const LINGER: Duration = Duration::from_secs(1);
-
-const LINGER_BYTES_MAX: u64 = 64 << 20;
+/// How long whoever still sends is listened to when all is to end.
+const AT_A_STOP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::routing::{get, post};
-    use tokio::io::{DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::task::JoinHandle;
 
     const TIMEOUTS: Timeouts = Timeouts {
@@ -339,7 +354,43 @@ mod tests {
         for _ in 0..100 {
             client.send(&"x".repeat(1000)).await;
         }
-        assert!(client.read_to("no need to read").await.starts_with("HTTP/1.1 200"));
+        let answer = client.read_to("no need to read").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
+        for _ in 100..1000 {
+            client.send(&"x".repeat(1000)).await;
+        }
+        assert_eq!(client.stream.read(&mut [0; 9]).await.unwrap(), 0, "and no reset");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_little_that_is_about_to_come_is_read_and_the_connection_goes_on() {
+        let mut client = connect();
+        for (path, end) in [("/early", "no need to read"), ("/nowhere", "\r\n\r\n")] {
+            client.send(&format!("POST {path} HTTP/1.1\r\nContent-Length: 4\r\n\r\n")).await;
+            sleep(Duration::from_millis(50)).await;
+            client.send("abcd").await;
+            let answer = client.read_to(end).await;
+            assert!(!answer.contains("connection: close"), "{answer}");
+        }
+        client.send("POST /early HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n").await;
+        let answer = client.read_to("no need to read").await;
+        assert!(answer.contains("connection: close"), "{answer}");
+        let (ended, after) = client.ended().await;
+        assert_eq!((ended, after), (Ended::Closed, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_before_it_sends_need_not_send() {
+        let mut client = connect();
+        let head = "Content-Length: 4\r\nExpect: 100-continue\r\n\r\n";
+        client.send(&format!("POST /echo HTTP/1.1\r\n{head}")).await;
+        assert!(client.read_to("\r\n\r\n").await.starts_with("HTTP/1.1 100"));
+        client.send("abcd").await;
+        assert!(!client.read_to("abcd").await.contains("connection: close"));
+        client.send(&format!("POST /early HTTP/1.1\r\n{head}")).await;
+        let answer = client.read_to("no need to read").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@
 //! A stream that ends without TLS's own word for it ("close notify") may have been cut, so this is
 //! an error; what came before is good.
 
+use super::linger::linger;
 use crate::tls::{PeerCertificate, Refusal, Server, at_once, try_now};
 use nix::sys::socket::{MsgFlags, recv};
 use std::io;
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
@@ -40,8 +41,7 @@ impl Secured {
             Ok(First::Nothing) => return Err(Refusal::Unused),
             Ok(First::Handshake) => {}
             Ok(First::Http) => {
-                // Whoever does not read it has lost nothing.
-                let _ = timeout_at(deadline, explain(stream)).await;
+                explain(stream, deadline).await;
                 return Err(Refusal::Plain);
             }
             Ok(First::Other) => return Err(Refusal::Plain),
@@ -116,11 +116,10 @@ async fn first(stream: &TcpStream) -> First {
 }
 
 /// Answers in HTTP, and reads what is still coming, so that the answer is not lost in a reset.
-async fn explain(mut stream: TcpStream) -> io::Result<()> {
-    stream.write_all(NOT_HTTP).await?;
-    stream.shutdown().await?;
-    let mut rest = (&mut stream).take(LINGER_BYTES_MAX);
-    tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
+async fn explain(mut stream: TcpStream, deadline: Instant) {
+    // Whoever does not read it has lost nothing.
+    let _ = timeout_at(deadline, stream.write_all(NOT_HTTP)).await;
+    linger(stream, deadline.duration_since(Instant::now())).await;
 }
 
 impl AsyncRead for Secured {
@@ -198,9 +197,6 @@ impl AsyncWrite for Raw {
     }
 }
 
-/// More than a person types who has mistaken the port.
-const LINGER_BYTES_MAX: u64 = 1 << 20;
-
 /// The type of TLS's first record.
 const HANDSHAKE: u8 = 22;
 
@@ -222,6 +218,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
     use std::io::ErrorKind;
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
     use tokio_rustls::{TlsConnector, client};
 

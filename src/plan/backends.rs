@@ -465,7 +465,7 @@ mod tests {
         std::fs::write(file.path(), "\n").unwrap();
         refused(&with(""), &["is empty"]);
         std::fs::remove_file(file.path()).unwrap();
-        refused(&with(""), &["token_file: cannot read"]);
+        refused(&with(""), &["cannot be read: No such file"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::backends::word;
 use super::{Backend, Plan};
 use crate::route::{Config, Match, OneOrMany, Rewrite};
-use crate::{access, backend};
+use crate::{access, backend, ingest};
 use std::fmt::{self, Write as _};
 
 impl fmt::Display for Plan {
@@ -13,25 +13,15 @@ impl fmt::Display for Plan {
             vec!["admin".to_owned(), self.admin.url()],
         ];
         f.write_str(&columns("", &ends))?;
-        let listeners = self.listeners.iter().map(|(name, listener)| {
-            let mut binds = listener.bind.join(", ");
-            if let Some(tls) = &listener.tls {
-                let asks =
-                    if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
-                let _ = write!(binds, " ({asks})");
-            }
-            vec![name.clone(), listener.protocol.name().to_owned(), binds]
-        });
+        let listeners = self.listeners.iter().map(|(name, config)| listener(name, config));
         section(f, "listeners", &listeners.collect::<Vec<_>>())?;
-        let principals = self.principals.iter();
-        let principals: Vec<_> =
-            principals.map(|(name, config)| principal(self, name, config)).collect();
-        f.write_str(&match principals.as_slice() {
-            [] => {
-                "\nprincipals\n  none: whoever reaches a listener may write anything\n".to_owned()
-            }
-            all => format!("\nprincipals\n{}", all.concat()),
-        })?;
+        f.write_str("\nprincipals\n")?;
+        if self.principals.is_empty() {
+            f.write_str("  none: whoever reaches a listener may write anything\n")?;
+        }
+        for (name, config) in &self.principals {
+            f.write_str(&principal(self, name, config))?;
+        }
         let backends = self.backends.iter().map(|(name, backend)| {
             vec![name.clone(), backend.kind.kind().to_owned(), peer(backend)]
         });
@@ -48,6 +38,15 @@ impl fmt::Display for Plan {
         }
         Ok(())
     }
+}
+
+fn listener(name: &str, config: &ingest::Config) -> Vec<String> {
+    let mut binds = config.bind.join(", ");
+    if let Some(tls) = &config.tls {
+        let asks = if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
+        let _ = write!(binds, " ({asks})");
+    }
+    vec![name.to_owned(), config.protocol.name().to_owned(), binds]
 }
 
 fn section(f: &mut fmt::Formatter<'_>, title: &str, rows: &[Vec<String>]) -> fmt::Result {
@@ -72,43 +71,10 @@ fn columns(indent: &str, rows: &[Vec<String>]) -> String {
     out
 }
 
-/// How a principal is known, what it may write, and in which shape; no secrets.
+/// How a principal is known, what it may write, in which shape and how much; no secrets.
 fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
-    let list = |label: &str, items: &[String]| {
-        (!items.is_empty()).then(|| format!("{label} {}", items.join(", ")))
-    };
-    let texts = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>();
-    let own = plan.listeners.iter().filter(|(_, it)| it.principal.as_deref() == Some(name));
-    let listeners =
-        [config.listeners.clone(), texts(&mut own.map(|(own, _)| own.clone()))].concat();
-    let known = [
-        list("listeners", &listeners),
-        (!config.tokens.is_empty()).then(|| format!("{} bearer tokens", config.tokens.len())),
-        list("users", &texts(&mut config.basic.iter().map(|user| user.username.clone()))),
-        list("Hawk keys", &texts(&mut config.hawk.credentials.iter().map(|one| one.id.clone()))),
-        config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
-        list("certificates of", &config.mtls),
-        list("processes of", &texts(&mut config.unix.iter().map(ToString::to_string))),
-        list("networks", &texts(&mut config.networks.iter().map(ToString::to_string))),
-    ];
-    let tags = &config.tags;
-    let set = &mut tags.set.iter().map(|(key, value)| format!("{key} = {value}"));
-    let shape = [
-        (!config.prefix.is_empty()).then(|| format!("{}… before the name", config.prefix)),
-        list("without tag", &tags.drop),
-        list("tag", &texts(set)),
-        list("reserved tags", &tags.reserved),
-    ];
-    let nothing = if config.hawk.root_url.is_some() { "what it is vouched for" } else { "nothing" };
-    let quota = config.quota;
-    let at_most = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
-    let much = [
-        at_most(quota.points_per_second, "points a second"),
-        at_most(quota.burst, "at once"),
-        at_most(quota.series, "series"),
-        at_most(quota.new_series_per_hour, "new series an hour"),
-        quota.body.map(|size| format!("bodies of {} bytes", size.0)),
-    ];
+    let by_service = config.hawk.root_url.is_some();
+    let nothing = if by_service { "what it is vouched for" } else { "nothing" };
     let line = |label: &str, parts: Vec<String>, none: &str| match parts.as_slice() {
         [] if none.is_empty() => String::new(),
         [] => format!("     {label}{none}\n"),
@@ -116,12 +82,58 @@ fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
     };
     [
         format!("  {name}\n"),
-        line("known by   ", known.into_iter().flatten().collect(), "nothing"),
+        line("known by   ", known_by(plan, name, config), "nothing"),
         line("may        ", config.scopes.clone(), nothing),
-        line("as         ", shape.into_iter().flatten().collect(), ""),
-        line("at most    ", much.into_iter().flatten().collect(), ""),
+        line("as         ", shape(config), ""),
+        line("at most    ", at_most(&config.quota), ""),
     ]
     .concat()
+}
+
+fn known_by(plan: &Plan, name: &str, config: &access::Config) -> Vec<String> {
+    let own = plan.listeners.iter().filter(|(_, it)| it.principal.as_deref() == Some(name));
+    let listeners = config.listeners.iter().chain(own.map(|(own, _)| own));
+    let tokens = config.tokens.len();
+    let known = [
+        list("listeners", listeners),
+        (tokens > 0).then(|| format!("{tokens} bearer tokens")),
+        list("users", config.basic.iter().map(|user| &user.username)),
+        list("Hawk keys", config.hawk.credentials.iter().map(|one| &one.id)),
+        config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
+        list("certificates of", &config.mtls),
+        list("processes of", &config.unix),
+        list("networks", &config.networks),
+    ];
+    known.into_iter().flatten().collect()
+}
+
+fn shape(config: &access::Config) -> Vec<String> {
+    let tags = &config.tags;
+    let shape = [
+        (!config.prefix.is_empty()).then(|| format!("{}… before the name", config.prefix)),
+        list("without tag", &tags.drop),
+        list("tag", tags.set.iter().map(|(key, value)| format!("{key} = {value}"))),
+        list("reserved tags", &tags.reserved),
+    ];
+    shape.into_iter().flatten().collect()
+}
+
+fn at_most(quota: &access::Quota) -> Vec<String> {
+    let many = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
+    let much = [
+        many(quota.points_per_second, "points a second"),
+        many(quota.burst, "at once"),
+        many(quota.series, "series"),
+        many(quota.new_series_per_hour, "new series an hour"),
+        quota.body.map(|size| format!("bodies of {} bytes", size.0)),
+    ];
+    much.into_iter().flatten().collect()
+}
+
+/// What it is, and all of it; nothing of nothing.
+fn list<T: ToString>(label: &str, items: impl IntoIterator<Item = T>) -> Option<String> {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    (!items.is_empty()).then(|| format!("{label} {}", items.join(", ")))
 }
 
 /// Whom a backend talks to.

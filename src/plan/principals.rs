@@ -435,7 +435,7 @@ mod tests {
             ("basic = [{ username = 'u' }]", &["basic[0]: there is no `password`"]),
             ("basic = [{ username = 'u:', password = 'S3CR3T' }]", &["no user with a `:`"]),
             ("tokens = ['']", &["tokens[0]: the value does not fit"]),
-            ("tokens_file = '/nowhere'", &["tokens_file: cannot read /nowhere"]),
+            ("tokens_file = '/nowhere'", &["tokens_file: /nowhere cannot be read"]),
             ("prefix = \"a\\n\"", &["prefix: a name has no control"]),
             ("tags = { reserved = ['--'] }", &["tags.reserved[0]: a tag key is visible ASCII"]),
             ("tags = { set = { a = '' } }", &["tags.set.a: a tag has a value"]),

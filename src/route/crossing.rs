@@ -3,7 +3,8 @@
 //! The gate stands at its beginning, and there is no other way to a lane for what comes in: a point
 //! that its sender may not write is counted as denied, and one that may pass is given its shape
 //! before any route sees it, and pays for its passage out of its sender's quota, unless the request
-//! that it belongs to has paid. A line whose point is given another shape is never handed on as it is.
+//! that it belongs to has paid. A line whose point is given another shape is never handed on as it
+//! is.
 //!
 //! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
 //! [steps](Step) that were noted then. What is counted is added up here and told when the batch

@@ -1,15 +1,15 @@
 //! What was done with readings, so that those whose form is known are neither parsed, nor routed,
 //! nor encoded again.
 //!
-//! A reading is known by its [`Form`], compared to the last byte. Of each is remembered which routes
-//! took it and, for each lane, what its line begins with; forms that some lane takes in another way
-//! are left alone. Most senders tell the same series in the same order each time, so the form that
-//! followed the last one is looked at first, which spares a search.
+//! A reading is known by its [`Form`], compared to the last byte. Of each is remembered which
+//! routes took it and, for each lane, what its line begins with; forms that some lane takes in
+//! another way are left alone. Most senders tell the same series in the same order each time, so
+//! the form that followed the last one is looked at first, which spares a search.
 //!
 //! What is remembered dies with the table that it was learnt from, and is bounded, by [`FORMS`] and
 //! by [`TEXT_MAX`]. When it is full it starts anew, and where forms come back too seldom to be
-//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and the
-//! listener; if it is to depend on who sends it, each who does needs forms of his own.
+//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and
+//! the listener; if it is to depend on who sends it, each who does needs forms of his own.
 
 use super::router::{Edition, Table};
 use super::script::Script;
@@ -99,7 +99,8 @@ pub(super) enum Met {
 }
 
 impl Forms {
-    /// Makes ready for more: forgets what was learnt from another table, or all if there is no room.
+    /// Makes ready for more: forgets what was learnt from another table, or all if there is no
+    /// room.
     pub(super) fn align(&mut self, table: &Table) {
         if self.edition != Some(table.edition) {
             *self = Self { edition: Some(table.edition), ..Self::default() };

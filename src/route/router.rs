@@ -195,8 +195,8 @@ impl Router {
         self.submit_and_tell(None, batch, |_, _| {})
     }
 
-    /// As [`submit`](Self::submit), with readings that were known again among the points; tells which
-    /// points were denied.
+    /// As [`submit`](Self::submit), with readings that were known again among the points; tells
+    /// which points were denied.
     pub fn submit_and_tell(
         &mut self,
         readings: Option<Readings>,
@@ -213,8 +213,8 @@ impl Router {
     }
 
     /// A list for readings of one batch that are known again, to be handed over with it; it keeps
-    /// the present table for so long. What is known of a reading holds for every sender, so there is
-    /// none where it matters who that is.
+    /// the present table for so long. What is known of a reading holds for every sender, so there
+    /// is none where it matters who that is.
     pub fn recall(&self, recollection: &Recollection, times: TimeRange) -> Option<Readings> {
         let table = self.tables.load_full();
         let is_guarded = self.since == Since::Request && !matches!(self.gate, Gate::Open);

@@ -8,8 +8,8 @@ use tokio::task::unconstrained;
 
 /// Polls once. Nobody waits here: who does waits for the socket. So it is the kernel alone that may
 /// say no, and not the runtime because this task has done much already: whoever then waits for a
-/// socket that is ready would go round and round, and whoever asks whether the peer has hung up would
-/// be told that it has not.
+/// socket that is ready would go round and round, and whoever asks whether the peer has hung up
+/// would be told that it has not.
 pub fn at_once<T>(poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
     pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -8,7 +8,7 @@
 use super::files::{self, File, Problem};
 use super::keeper::Renew;
 use super::live::{Live, Made, Renewal, Source, file};
-use super::{ClientSettings, provider};
+use super::{ClientSettings, provider, words};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -299,7 +299,7 @@ pub fn explain(error: &(dyn StdError + 'static)) -> Option<String> {
             "the server refuses the handshake",
             "it may want a certificate (`tls.cert`) or other versions",
         ),
-        other => return Some(format!("TLS: {other}")),
+        other => return Some(format!("TLS: {}", words::of_error(other))),
     };
     Some(format!("{what}; {hint}"))
 }
@@ -326,7 +326,7 @@ fn doubt(why: &CertificateError) -> String {
         CertificateError::NotValidForName => {
             "the server's certificate is for another name; see `tls.server_name`".to_owned()
         }
-        other => format!("the server's certificate is refused: {other}"),
+        other => format!("the server's certificate is refused: {}", words::of_certificate(other)),
     }
 }
 

@@ -5,12 +5,12 @@
 
 use super::names::Leaf;
 use super::provider;
+use crate::small_file;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 use std::fmt;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,22 +51,11 @@ pub(super) struct Identity {
     pub(super) oddities: Vec<Problem>,
 }
 
-/// Reads a file, if it is not absurdly large.
+/// Reads a file, if it is one, and not absurdly large.
 pub(super) fn read<'a>(key: &'static str, path: &'a Path) -> Result<File<'a>, Problem> {
     let wrong = |what: String| Problem::new(key, format!("{} {what}", path.display()));
-    let mut content = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| wrong(reason(&error)))?;
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut content)
-        .map_err(|error| wrong(reason(&error)))?;
-    if content.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong("is larger than 4 MiB, which no file of certificates is".to_owned()));
-    }
+    let content = small_file::read(path, FILE_BYTES_MAX).map_err(wrong)?;
     Ok(File { key, path, content })
-}
-
-fn reason(error: &io::Error) -> String {
-    format!("cannot be read: {error}")
 }
 
 /// Puts a certificate and its key together, and finds what does not fit at a moment, in seconds
@@ -188,4 +177,4 @@ impl File<'_> {
 const NO_CERTIFICATE: &str = "holds no certificate (\"-----BEGIN CERTIFICATE-----\")";
 
 /// Far above the roots of any system.
-const FILE_BYTES_MAX: u64 = 4 << 20;
+const FILE_BYTES_MAX: usize = 4 << 20;

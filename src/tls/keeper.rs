@@ -1,8 +1,8 @@
 //! Looks after certificates that may change while they are in use.
 //!
-//! At every reload, and on a timer, the files of all that is in use are read again. What has changed
-//! and can be used is in use from then on, and what is odd about it is told; what cannot is told and
-//! counted, and changes nothing.
+//! At every reload, and on a timer, the files of all that is in use are read again. What has
+//! changed and can be used is in use from then on, and what is odd about it is told; what cannot is
+//! told and counted, and changes nothing.
 
 pub use super::live::Renewal;
 
@@ -50,18 +50,23 @@ impl Keeper {
         self.entries().push(Entry { owner, renewable: Arc::downgrade(renewable) });
     }
 
-    /// Reads all files again. Blocks for as long as that takes.
-    pub fn renew(&self) {
+    /// Reads all files again, and says whose are new ones. Blocks for as long as that takes.
+    pub fn renew(&self) -> Vec<String> {
+        let mut renewed = Vec::new();
         for Entry { owner, renewable } in self.in_use() {
             let Some(renewable) = renewable.upgrade() else { continue };
             match renewable.renew() {
                 Renewal::Same => {}
-                Renewal::New(oddities) => owner.renewed(&oddities),
+                Renewal::New(oddities) => {
+                    owner.renewed(&oddities);
+                    renewed.push(format!("certificates of {owner} renewed"));
+                }
                 Renewal::Kept(problem) => owner.kept(&problem.to_string()),
                 Renewal::StillKept => owner.notice("certificate_kept"),
             }
             owner.tell_end(renewable.expires());
         }
+        renewed
     }
 
     /// Renews on a timer, until the handle is dropped.
@@ -79,13 +84,13 @@ impl Keeper {
     }
 
     /// As [`renew`](Self::renew), where nobody is held up.
-    pub async fn renew_aside(&self) {
+    pub async fn renew_aside(&self) -> Vec<String> {
         if self.entries().is_empty() {
-            return;
+            return Vec::new();
         }
         let keeper = self.clone();
         // It is not cancelled, and does not panic.
-        let _ = tokio::task::spawn_blocking(move || keeper.renew()).await;
+        tokio::task::spawn_blocking(move || keeper.renew()).await.unwrap_or_default()
     }
 
     /// What is in use still; of an owner who has nothing any more, that is told.
@@ -156,6 +161,15 @@ impl Owner {
             (Self::Listener(one, _), Self::Listener(other, _))
             | (Self::Backend(one, _), Self::Backend(other, _)) => one == other,
             _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listener(name, _) => write!(f, "listener {name}"),
+            Self::Backend(name, _) => write!(f, "backend {name}"),
         }
     }
 }

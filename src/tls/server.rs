@@ -3,7 +3,7 @@
 use super::files::{self, File, Problem};
 use super::keeper::Renew;
 use super::live::{Live, Made, Renewal, Source, file};
-use super::{ServerSettings, provider};
+use super::{ServerSettings, provider, words};
 use crate::books::{ListenerBook, Offender};
 use crate::log_limit::LogLimit;
 use rustls::server::WebPkiClientVerifier;
@@ -174,16 +174,18 @@ impl Refusal {
         match inner {
             Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Self::Plain,
             Some(Error::PeerIncompatible(
-                PeerIncompatible::Tls12NotOffered
+                // Versions before 1.2 have no such extension.
+                PeerIncompatible::SignatureAlgorithmsExtensionRequired
+                | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled
                 | PeerIncompatible::SupportedVersionsExtensionRequired
                 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
             )) => Self::Version,
-            Some(Error::PeerIncompatible(why)) => Self::Incompatible(format!("{why:?}")),
+            Some(Error::PeerIncompatible(why)) => Self::Incompatible(words::of_difference(why)),
             Some(Error::NoCertificatesPresented) => Self::NoCertificate,
             Some(Error::InvalidCertificate(why)) => Self::Certificate(doubt(why)),
-            Some(Error::AlertReceived(alert)) => Self::Alert(format!("{alert:?}")),
-            Some(other) => Self::Other(other.to_string()),
+            Some(Error::AlertReceived(alert)) => Self::Alert(words::of_client(*alert)),
+            Some(other) => Self::Other(words::of_error(other)),
             None if is_hang_up(error) => Self::HungUp,
             None => Self::Other(error.to_string()),
         }
@@ -192,7 +194,7 @@ impl Refusal {
 
 fn doubt(why: &CertificateError) -> String {
     match why {
-        CertificateError::UnknownIssuer => "nobody in `client_ca` has signed it".to_owned(),
+        CertificateError::UnknownIssuer => "no root in `client_ca` has signed it".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "it has expired".to_owned()
         }
@@ -202,7 +204,7 @@ fn doubt(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "it is not one for clients (extended key usage)".to_owned()
         }
-        other => other.to_string(),
+        other => words::of_certificate(other),
     }
 }
 
@@ -218,12 +220,13 @@ impl fmt::Display for Refusal {
             Self::Plain => f.write_str("the client does not speak TLS, which this listener wants"),
             Self::Late => f.write_str("the handshake did not end in time (limits.header)"),
             Self::HungUp => f.write_str("the client hung up within the handshake"),
-            Self::Version => f.write_str("the client speaks no version of TLS that is allowed"),
+            Self::Version => {
+                f.write_str("the client speaks no version of TLS that is allowed (min_version)")
+            }
             Self::Incompatible(why) => write!(f, "nothing in common with the client: {why}"),
             Self::NoCertificate => f.write_str("the client shows no certificate (client_ca)"),
             Self::Certificate(why) => write!(f, "the client's certificate is refused: {why}"),
-            Self::Alert(alert) => write!(f, "the client refuses our certificate or terms: {alert}"),
-            Self::Other(what) => f.write_str(what),
+            Self::Alert(what) | Self::Other(what) => f.write_str(what),
         }
     }
 }

@@ -64,6 +64,7 @@ impl Case {
             if (arrived && is_settled(&ledger)) || Instant::now() > deadline {
                 assert_eq!((&book["received"], &book["rejected"]), (&received.into(), &rejected));
                 assert_balanced(&ledger);
+                assert!(is_settled(&ledger), "something is still under way: {ledger}");
                 return ledger;
             }
             sleep(Duration::from_millis(20)).await;

@@ -143,7 +143,8 @@ pub fn is_drained(socket: SocketAddr) -> bool {
     let table = fs::read_to_string("/proc/net/udp").unwrap();
     let local = format!(":{:04X}", socket.port());
     let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
-    // While sockets come and go elsewhere, the kernel's table may skip a row: not known, look again.
+    // While sockets come and go elsewhere, the kernel's table may skip a row: not known, look
+    // again.
     let Some(row) = rows.find(|row| row[1].ends_with(&local)) else { return false };
     assert_eq!(row.last(), Some(&"0"), "the kernel dropped packets to {socket}");
     row[4].ends_with(":00000000")

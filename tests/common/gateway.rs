@@ -199,10 +199,14 @@ fn spawn(directory: &TempDir, arguments: &[String]) -> Daemon {
     Daemon::spawn("pointsman", &mut command, directory.join("log"))
 }
 
-/// The binary, deaf to what the tester's own environment says about data.
+/// The binary, deaf to what the tester's own environment says to us.
 fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.env_remove("POINTSMAN_DATA").env_remove("STATE_DIRECTORY");
+    let ours = std::env::vars_os().map(|(name, _)| name);
+    for name in ours.filter(|name| name.to_string_lossy().starts_with("POINTSMAN_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("STATE_DIRECTORY");
     command
 }
 

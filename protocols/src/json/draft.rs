@@ -7,7 +7,7 @@ use super::Limits;
 use super::value::{Scalar, finite};
 use crate::batch::{Batch, PointWriter, Replaced};
 use crate::error::ParseError;
-use crate::name::check_length;
+use crate::name;
 use crate::point::{Kind, Measure, UnixNanos};
 use crate::refusals::{Refusal, quoted};
 use crate::timestamp;
@@ -141,8 +141,7 @@ impl<'a> Draft<'a> {
     /// Writes the point; what is refused leaves no trace in `out`.
     pub(crate) fn write(&self, out: &mut Batch) -> Result<(), Refusal> {
         let name = self.name.as_deref().unwrap_or("");
-        // Anything may be in it, control characters too: encoders make it fit.
-        check_length(name)?;
+        name::check(name)?;
         self.limits.times.check(self.time)?;
         let measure = self.measure()?;
         let mut writer = out.begin(name);

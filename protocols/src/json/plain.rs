@@ -1,8 +1,8 @@
 //! The objects that senders usually write, read in one pass and without a copy.
 //!
 //! Plain is text without escapes. What is read here is sound JSON and means what it means to
-//! `serde_json`; whatever else is met is answered with `None`, and left to the ordinary reader, which
-//! knows what it is, or what is wrong with it.
+//! `serde_json`; whatever else is met is answered with `None`, and left to the ordinary reader,
+//! which knows what it is, or what is wrong with it.
 
 use super::value::Scalar;
 use crate::scan::{self, each, equal};

@@ -4,10 +4,10 @@ use super::bare_line;
 use super::body::each_member;
 use serde_json::value::RawValue;
 
-/// Appends a line of JSON, with `prefix` before the name of the point that it describes. A line that
-/// describes none is appended as it is, for its reader to say what is wrong with it. It is read as
-/// [`parse_json_lines`](super::parse_json_lines) reads the first line of a body, so that no point gets
-/// by without the prefix.
+/// Appends a line of JSON, with `prefix` before the name of the point that it describes. A line
+/// that describes none is appended as it is, for its reader to say what is wrong with it. It is
+/// read as [`parse_json_lines`](super::parse_json_lines) reads the first line of a body, so that no
+/// point gets by without the prefix.
 pub fn write_prefixed(line: &[u8], prefix: &str, out: &mut Vec<u8>) {
     let mut from = 0;
     for place in names(line) {

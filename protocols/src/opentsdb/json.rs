@@ -10,7 +10,7 @@ use crate::json::BodyError;
 use crate::json::body::{Items, Text, each_item, each_member};
 use crate::json::plain::Plain;
 use crate::json::value::Scalar;
-use crate::name::check_length;
+use crate::name;
 use crate::point::{Measure, Number, UnixNanos};
 use crate::refusals::{ItemError, Refusal, Refusals, quoted};
 use crate::timestamp;
@@ -106,7 +106,7 @@ impl Reader<'_, '_> {
     /// Writes a plain datapoint, if nothing is wrong with it.
     fn write(&mut self, metric: &str, time: &str, value: &str) -> Option<()> {
         let Self { options, out, tags, .. } = self;
-        check_length(metric).ok()?;
+        name::check(metric).ok()?;
         let time = timestamp::put(time).ok()?;
         options.times.check(Some(time)).ok()?;
         let value = parse_number(value)?;
@@ -219,7 +219,7 @@ fn metric(json: Option<&RawValue>) -> Result<Cow<'_, str>, Refusal> {
     let empty = || Refusal::new(ParseError::EmptyName, "Metric name was empty");
     let name = text(json.ok_or_else(empty)?)
         .ok_or_else(|| Refusal::new(ParseError::NotAPoint, "The metric name is not text"))?;
-    match check_length(&name) {
+    match name::check(&name) {
         Ok(()) => Ok(name),
         Err(ParseError::EmptyName) => Err(empty()),
         Err(reason) => Err(reason.into()),
@@ -380,8 +380,8 @@ mod tests {
         );
         accepts(
             r#" [{"value":"42.5","tags":{},"timestamp":"1559746555444","metric":"a"},
-                 {"metric":"b\n","timestamp":1559746555.444,"value":1e3,"tags":{"a":1.0,"b":true,"c":"\u0000"},"extra":[1e400]}]"#,
-            &["a 1559746555444 F64(42.5)", "b\n 1559746555444 F64(1000.0) a=1.0 b=true c=\0"],
+                 {"metric":"b\/","timestamp":1559746555.444,"value":1e3,"tags":{"a":1.0,"b":true,"c":"\u0000"},"extra":[1e400]}]"#,
+            &["a 1559746555444 F64(42.5)", "b/ 1559746555444 F64(1000.0) a=1.0 b=true c=\0"],
         );
         accepts(
             r#"{"metric":"a","timestamp":1,"value":18446744073709551615,"tags":null}"#,
@@ -407,6 +407,11 @@ mod tests {
             ),
             (r#""metric":null,"timestamp":1"#, ParseError::EmptyName, "Metric name was empty"),
             (r#""metric":5,"timestamp":1"#, ParseError::NotAPoint, "The metric name is not text"),
+            (
+                r#""metric":"a\nb","timestamp":1,"value":1"#,
+                ParseError::ControlCharacter,
+                "a control character in a name or tag",
+            ),
             (r#""metric":"a","value":1"#, ParseError::InvalidTimestamp, "Invalid timestamp"),
             (r#""metric":"a","timestamp":1"#, ParseError::MissingValue, "Empty value"),
             (r#""metric":"a","timestamp":1,"value":null"#, ParseError::MissingValue, "Empty value"),

@@ -1,4 +1,5 @@
-//! Host names of endpoints: looked up for each new connection, with the last good answer in reserve.
+//! Host names of endpoints: looked up for each new connection, with the last good answer in
+//! reserve.
 //!
 //! A resolver that is away is no reason to hold points for a server that is not. A failed lookup is
 //! noticed as `dns_failure`. What is remembered is bounded by the names in the configuration.

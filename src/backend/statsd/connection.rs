@@ -164,7 +164,8 @@ impl Socket<'_> {
         poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether the network reports later what became of a datagram, and the kernel can cut messages.
+    /// Whether the network reports later what became of a datagram, and the kernel can cut
+    /// messages.
     pub(super) const fn is_udp(self) -> bool {
         matches!(self, Self::Udp(_))
     }

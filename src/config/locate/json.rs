@@ -1,6 +1,6 @@
 //! Places in JSON: a raw value is a piece of the text, so its address tells its place.
 
-use super::{Spot, Unreadable, offset};
+use super::{Lines, Spot, Unreadable};
 use crate::config::join;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 pub(super) fn locate(text: &str) -> Result<BTreeMap<String, Spot>, Unreadable> {
     let root: &RawValue = serde_json::from_str(text).map_err(|error| Unreadable {
-        at: offset(text, error.line(), error.column()),
+        at: Lines::of(text).offset(text, error.line(), error.column()),
         message: without_place(&error.to_string()),
     })?;
     let mut reader = Reader { text, spots: BTreeMap::new() };

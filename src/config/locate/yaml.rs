@@ -1,7 +1,7 @@
 //! Places in YAML. The parser tells where a value begins and not where it ends, so a value is
 //! taken to reach to the end of its line.
 
-use super::{Spot, Unreadable, offset};
+use super::{Lines, Spot, Unreadable};
 use crate::config::join;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use yaml_rust2::parser::{MarkedEventReceiver, Parser};
 use yaml_rust2::scanner::Marker;
 
 pub(super) fn locate(text: &str) -> Result<BTreeMap<String, Spot>, Unreadable> {
-    let mut reader = Reader { text, ..Reader::default() };
+    let mut reader = Reader { text, lines: Lines::of(text), ..Reader::default() };
     Parser::new_from_str(text).load(&mut reader, true).map_err(|error| Unreadable {
         at: reader.place(error.marker()),
         message: error.info().to_owned(),
@@ -27,6 +27,7 @@ pub(super) fn locate(text: &str) -> Result<BTreeMap<String, Spot>, Unreadable> {
 #[derive(Default)]
 struct Reader<'a> {
     text: &'a str,
+    lines: Lines,
     spots: BTreeMap<String, Spot>,
     /// The tables and lists that are open, outermost first.
     open: Vec<Level>,
@@ -150,7 +151,7 @@ impl Reader<'_> {
 
     fn place(&self, mark: &Marker) -> usize {
         // Lines count from 1 and columns from 0.
-        offset(self.text, mark.line(), mark.col() + 1)
+        self.lines.offset(self.text, mark.line(), mark.col() + 1)
     }
 
     fn to_line_end(&self, start: usize) -> Range<usize> {

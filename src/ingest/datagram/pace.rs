@@ -1,9 +1,9 @@
 //! When to look at a socket again: at once while little comes, by the clock while much does.
 //!
-//! To fall asleep and be woken costs several times what a small datagram does, and a steady stream of
-//! them wakes for nearly each. So after [`WAKES`] in [`LATELY`] the socket is looked at once in a
-//! [`TICK`], until there was nothing for a while. Points come a millisecond or two later then, and the
-//! kernel's buffer has to hold what comes meanwhile: only [where it is large](BUFFER_MIN).
+//! To fall asleep and be woken costs several times what a small datagram does, and a steady stream
+//! of them wakes for nearly each. So after [`WAKES`] in [`LATELY`] the socket is looked at once in
+//! a [`TICK`], until there was nothing for a while. Points come a millisecond or two later then,
+//! and the kernel's buffer has to hold what comes meanwhile: only [where it is large](BUFFER_MIN).
 
 use std::time::Duration;
 use tokio::time::Instant;

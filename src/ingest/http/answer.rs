@@ -8,7 +8,7 @@ use crate::net::Peer;
 use crate::origin::Protocol;
 use crate::route::{Fate, Turned};
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use protocols::influxdb;
@@ -128,9 +128,6 @@ impl Refusal {
         }
         if self.reason == KEY_CONFLICT {
             response.headers_mut().insert(CONFLICT, HeaderValue::from_static("true"));
-        }
-        if self.status == 408 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

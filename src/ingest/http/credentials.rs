@@ -1,10 +1,10 @@
 //! Who sends a request: what it shows, or else what its connection proves.
 //!
 //! Credentials stand in the header `Authorization`; senders of InfluxDB 1.x may write `u` and `p`
-//! into the query instead. Wrong ones are 401, whatever the connection proves, and so are none where
-//! it proves nothing. Where there are no principals nobody is asked. Counts as rejected
-//! `unauthenticated`, `bad_credentials`, and `auth_service_away` and `auth_service_busy`, which are
-//! 503.
+//! into the query instead, and agents write all of it empty when they have none. Wrong ones are
+//! 401, whatever the connection proves, and so are none where it proves nothing. Where there are no
+//! principals nobody is asked. Counts as rejected `unauthenticated`, `bad_credentials`, and
+//! `auth_service_away` and `auth_service_busy`, which are 503.
 
 use super::answer::{Refusal, Web};
 use super::{query, target};
@@ -155,20 +155,25 @@ fn wrong(access: &Access) -> Refusal {
 
 /// The credentials of a request, if it has any.
 fn shown(request: &Request, protocol: Protocol) -> Result<Option<Credential>, Unreadable> {
-    let mut values = request.headers().get_all(AUTHORIZATION).iter();
-    let Some(value) = values.next() else {
-        return match protocol {
-            Protocol::Influxdb => in_query(request.uri().query().unwrap_or("")),
-            _ => Ok(None),
-        };
-    };
-    match values.next() {
-        None => Credential::parse(value.as_bytes()).map(Some),
-        Some(_) => Err(Unreadable),
+    let header = in_header(request)?;
+    if protocol != Protocol::Influxdb {
+        return Ok(header);
+    }
+    match header.filter(|credential| !credential.are_empty()) {
+        None => in_query(request.uri().query().unwrap_or("")),
+        shown => Ok(shown),
     }
 }
 
-/// Agents write both, and leave them empty when they have none.
+fn in_header(request: &Request) -> Result<Option<Credential>, Unreadable> {
+    let mut values = request.headers().get_all(AUTHORIZATION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => Credential::parse(value.as_bytes()).map(Some),
+        (Some(_), Some(_)) => Err(Unreadable),
+    }
+}
+
 fn in_query(text: &str) -> Result<Option<Credential>, Unreadable> {
     let part = |key: &str| match query::value(text, key) {
         None | Some("") => Ok(String::new()),

@@ -84,8 +84,8 @@ async fn create_database(State(web): State<Web>, request: Request) -> Response {
     }
 }
 
-/// What stands under `q`, in the query string or in a form. Whoever may not write is not listened to:
-/// a form takes memory that bodies need.
+/// What stands under `q`, in the query string or in a form. Whoever may not write is not listened
+/// to: a form takes memory that bodies need.
 async fn statements(request: Request, web: &Web) -> Result<String, Refusal> {
     let admitted = Sender::of(&request, web)?.admitted(web).await?;
     let by_query = request.uri().query().unwrap_or("").to_owned();

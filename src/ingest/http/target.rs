@@ -1,7 +1,7 @@
 //! What of a request its sender has signed: method, path and query, host and port.
 //!
-//! Behind a proxy the client has seen another host and port than we do; what the proxy says of them is
-//! believed only where that is configured.
+//! Behind a proxy the client has seen another host and port than we do; what the proxy says of them
+//! is believed only where that is configured.
 
 use crate::access::Target;
 use axum::extract::Request;

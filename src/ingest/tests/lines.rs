@@ -1,17 +1,16 @@
 //! Lines that are known again come to the same as lines that are not.
 
-use super::rig::{Brief, Keep, NOW, config, keys};
+use super::rig::{Brief, Keep};
+use super::yard::Yard;
 use crate::access::{Access, Meters};
-use crate::books::{Books, Counter};
+use crate::books::Books;
 use crate::clock::Clock;
-use crate::ingest::Listener;
-use crate::ingest::intake::Context;
 use crate::lane::{self, Lane, Running, Settings};
-use crate::origin::{Origin, Protocol};
-use crate::route::{self, Memo, Router, Rules, Table, Tables};
+use crate::origin::Protocol;
+use crate::route::Memo;
 use proptest::prelude::*;
+use protocols::Encode;
 use protocols::statsd::{Encoder, TagDialect};
-use protocols::{Encode, UnixNanos};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,61 +18,30 @@ use tokio::time::sleep;
 
 type Kept = Arc<Mutex<Vec<u8>>>;
 
-/// One lane that sums up in windows, one that relays, and one that gets points rewritten.
-struct Yard {
-    books: Books,
-    tables: Tables,
-    running: Vec<Running>,
-    kept: [Kept; 3],
-    clock: Clock,
-}
-
+/// One lane sums up in windows, one relays, and one gets points rewritten.
 const LANES: [&str; 3] = ["windows", "relay", "rewritten"];
 
-impl Yard {
-    fn new(access: Access) -> Self {
-        let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
-        let (books, kept) = (Books::default(), <[Kept; 3]>::default());
-        let made = LANES.iter().zip(&kept).map(|(name, kept)| lane(name, kept, &books, clock));
-        let (lanes, running): (Vec<_>, Vec<_>) = made.unzip();
-        let places = LANES.iter().zip(0..).map(|(name, place)| ((*name).to_owned(), place));
-        let routes: Vec<route::Config> = serde_json::from_value(json!([
-            { "match": { "name": "n*" }, "to": ["windows", "relay"] },
-            { "match": { "name": "r*" }, "to": ["rewritten"], "rewrite": { "name": "new.${name}" } },
-            { "match": { "name": "x*" }, "to": [] },
-        ]))
-        .unwrap();
-        let rules = Rules::compile(&routes, &places.collect()).unwrap();
-        let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-        let table = Table { rules, lanes, taken, access, ..Table::default() };
-        Self { books, tables: Arc::new(Arc::new(table).into()), running, kept, clock }
-    }
+fn yard(access: Access) -> (Yard, [Kept; 3]) {
+    let routes = json!([
+        { "match": { "name": "n*" }, "to": ["windows", "relay"] },
+        { "match": { "name": "r*" }, "to": ["rewritten"], "rewrite": { "name": "new.${name}" } },
+        { "match": { "name": "x*" }, "to": [] },
+    ]);
+    let kept = <[Kept; 3]>::default();
+    let make = |at: usize, books: &Books, clock| lane(LANES[at], &kept[at], books, clock);
+    (Yard::new(access, routes, &LANES, make), kept)
+}
 
-    fn context(&self) -> Context {
-        let origin = Origin::new("under_test", Protocol::Statsd);
-        let book = self.books.listener("under_test");
-        let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
-        let config = config("statsd", "udp://127.0.0.1:0", json!({}));
-        let (keys, tokens) = (keys(self.clock), Listener::default());
-        Context::new("under_test", &config, router, book, self.clock, &keys, &tokens)
-    }
-
-    /// All that came out of the lanes, and all that was counted.
-    async fn finish(mut self) -> (Vec<String>, Vec<u64>) {
-        self.tables.store(Arc::default());
-        for running in &mut self.running {
-            running.drained().await;
-        }
-        let texts =
-            self.kept.iter().map(|kept| String::from_utf8(kept.lock().unwrap().clone()).unwrap());
-        let book = self.books.listener("under_test");
-        let mut counts: Vec<_> =
-            [&book.received, &book.routed, &book.unmatched].map(Counter::get).into();
-        counts.extend([book.rejected.total(), book.denied.total()]);
-        counts.extend(["route 1", "route 2", "route 3"].map(|name| self.books.route(name).get()));
-        counts.extend(LANES.map(|name| self.books.backend(name).handed.get()));
-        (texts.collect(), counts)
-    }
+/// All that came out of the lanes, and all that was counted.
+async fn finish(mut yard: Yard, kept: &[Kept]) -> (Vec<String>, Vec<u64>) {
+    yard.drain().await;
+    let texts = kept.iter().map(|kept| String::from_utf8(kept.lock().unwrap().clone()).unwrap());
+    let book = yard.books.listener("under_test");
+    let mut counts = Vec::from(yard.counts());
+    counts.extend([book.rejected.total(), book.denied.total()]);
+    counts.extend(["route 1", "route 2", "route 3"].map(|name| yard.books.route(name).get()));
+    counts.extend(LANES.map(|name| yard.books.backend(name).handed.get()));
+    (texts.collect(), counts)
 }
 
 fn lane(name: &str, kept: &Kept, books: &Books, clock: Clock) -> (Lane, Running) {
@@ -119,8 +87,8 @@ async fn outcome(
     batches: &[Vec<String>],
     forgetful: bool,
 ) -> (Vec<String>, Vec<u64>) {
-    let yard = Yard::new(access);
-    let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
+    let (yard, kept) = yard(access);
+    let (mut memo, mut intake) = (Memo::default(), yard.context(Protocol::Statsd).intake());
     for batch in batches {
         let table = intake.table();
         if forgetful {
@@ -136,7 +104,7 @@ async fn outcome(
         sleep(Duration::from_secs(11)).await;
     }
     drop(intake);
-    yard.finish().await
+    finish(yard, &kept).await
 }
 
 fn line() -> impl Strategy<Value = String> {
@@ -188,8 +156,8 @@ fn a_line_without_quota_leaves_no_trace() {
 async fn only_the_network_brings_strangers() {
     let principals = json!({ "p": { "networks": ["10.0.0.0/8"] } });
     let principals = serde_json::from_value(principals).unwrap();
-    let yard = Yard::new(Access::new(&principals, std::iter::empty(), &Meters::default()));
-    let (mut memo, mut intake) = (Memo::default(), yard.context().intake());
+    let (yard, _) = yard(Access::new(&principals, std::iter::empty(), &Meters::default()));
+    let (mut memo, mut intake) = (Memo::default(), yard.context(Protocol::Statsd).intake());
     let table = intake.table();
     assert!(intake.lines(&table, &mut memo, true).strangers.is_some());
     assert!(intake.lines(&table, &mut memo, false).strangers.is_none());

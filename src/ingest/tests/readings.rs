@@ -1,14 +1,14 @@
 //! Readings that are known again come to the same as those that are not.
 
-use super::rig::{Brief, NOW, config, keys};
+use super::rig::{Brief, NOW};
+use super::yard::Yard;
+use crate::access::Access;
 use crate::backend::{self, Outcome, Payload, Ship, Shipping};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
-use crate::ingest::Listener;
-use crate::ingest::intake::{Context, Intake, Who};
+use crate::ingest::intake::{Intake, Who};
 use crate::lane::{self, Lane, Running, Settings};
-use crate::origin::{Origin, Protocol};
-use crate::route::{self, Router, Rules, Table, Tables};
+use crate::origin::Protocol;
 use proptest::prelude::*;
 use protocols::form::Speech;
 use protocols::timestamp::TimeRange;
@@ -32,66 +32,35 @@ impl Ship for Keep {
 }
 
 /// Two lanes of line protocol, one of them gets some points rewritten, and one of another kind.
-struct Yard {
-    books: Books,
-    tables: Tables,
-    running: Vec<Running>,
-    kept: [Kept; 3],
-    clock: Clock,
-}
-
 const LANES: [&str; 3] = ["floats", "integers", "other"];
 
-impl Yard {
-    fn new() -> Self {
-        let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
-        let (books, kept) = (Books::default(), <[Kept; 3]>::default());
-        let made = LANES.iter().zip(&kept).map(|(name, kept)| lane(name, kept, &books, clock));
-        let (lanes, running): (Vec<_>, Vec<_>) = made.unzip();
-        let places = LANES.iter().zip(0..).map(|(name, place)| ((*name).to_owned(), place));
-        let routes: Vec<route::Config> = serde_json::from_value(json!([
-            { "match": { "name": "r*" }, "to": ["integers"], "rewrite": { "name": "x ${name}" } },
-            { "match": { "name": "d*" }, "to": [] },
-            { "match": { "name": "o*" }, "to": ["other"] },
-            { "match": { "name": ["n*", "r*", "o*"] }, "to": ["floats", "integers"] },
-        ]))
-        .unwrap();
-        let rules = Rules::compile(&routes, &places.collect()).unwrap();
-        let taken = rules.iter().map(|rule| books.route(&rule.name)).collect();
-        let table = Table { rules, lanes, taken, ..Table::default() };
-        Self { books, tables: Arc::new(Arc::new(table).into()), running, kept, clock }
-    }
+fn yard() -> (Yard, [Kept; 3]) {
+    let routes = json!([
+        { "match": { "name": "r*" }, "to": ["integers"], "rewrite": { "name": "x ${name}" } },
+        { "match": { "name": "d*" }, "to": [] },
+        { "match": { "name": "o*" }, "to": ["other"] },
+        { "match": { "name": ["n*", "r*", "o*"] }, "to": ["floats", "integers"] },
+    ]);
+    let kept = <[Kept; 3]>::default();
+    let make = |at: usize, books: &Books, clock| lane(LANES[at], &kept[at], books, clock);
+    (Yard::new(Access::default(), routes, &LANES, make), kept)
+}
 
-    fn context(&self) -> Context {
-        let origin = Origin::new("under_test", Protocol::Opentsdb);
-        let book = self.books.listener("under_test");
-        let router = Router::new(self.tables.clone(), origin, Arc::clone(&book), self.clock);
-        let config = config("opentsdb", "tcp://127.0.0.1:0", json!({}));
-        let (keys, tokens) = (keys(self.clock), Listener::default());
-        Context::new("under_test", &config, router, book, self.clock, &keys, &tokens)
-    }
-
-    /// All that came out of the lanes, and all that was counted.
-    async fn finish(mut self) -> (Vec<String>, Vec<String>) {
-        self.tables.store(Arc::default());
-        for running in &mut self.running {
-            running.drained().await;
-        }
-        let texts = self.kept.iter().map(|kept| kept.lock().unwrap().concat()).collect();
-        let book = self.books.listener("under_test");
-        let counts = [&book.received, &book.routed, &book.unmatched].map(Counter::get);
-        let mut shown = vec![format!("{counts:?}")];
-        let routes = ["route 1", "route 2", "route 3", "route 4"];
-        shown.extend(routes.map(|name| format!("{name} {}", self.books.route(name).get())));
-        shown.extend(LANES.map(|name| {
-            let book = self.books.backend(name);
-            let counts = [&book.handed, &book.delivered].map(Counter::get);
-            let left = [book.inbox.get(), book.open.get()];
-            let (noticed, dropped) = (book.noticed.counts(), book.dropped.counts());
-            format!("{name} {counts:?} {left:?} {noticed:?} {dropped:?}")
-        }));
-        (texts, shown)
-    }
+/// All that came out of the lanes, and all that was counted.
+async fn finish(mut yard: Yard, kept: &[Kept]) -> (Vec<String>, Vec<String>) {
+    yard.drain().await;
+    let texts = kept.iter().map(|kept| kept.lock().unwrap().concat()).collect();
+    let mut shown = vec![format!("{:?}", yard.counts())];
+    let routes = ["route 1", "route 2", "route 3", "route 4"];
+    shown.extend(routes.map(|name| format!("{name} {}", yard.books.route(name).get())));
+    shown.extend(LANES.map(|name| {
+        let book = yard.books.backend(name);
+        let counts = [&book.handed, &book.delivered].map(Counter::get);
+        let left = [book.inbox.get(), book.open.get()];
+        let (noticed, dropped) = (book.noticed.counts(), book.dropped.counts());
+        format!("{name} {counts:?} {left:?} {noticed:?} {dropped:?}")
+    }));
+    (texts, shown)
 }
 
 fn lane(name: &str, kept: &Kept, books: &Books, clock: Clock) -> (Lane, Running) {
@@ -164,8 +133,8 @@ fn take(input: &Input, intake: &mut Intake, forgetful: bool, times: TimeRange) -
 }
 
 async fn outcome(inputs: &[Input], forgetful: bool) -> (Vec<String>, (Vec<String>, Vec<String>)) {
-    let yard = Yard::new();
-    let (context, mut told) = (yard.context(), Vec::new());
+    let (yard, kept) = yard();
+    let (context, mut told) = (yard.context(Protocol::Opentsdb), Vec::new());
     let earliest = UnixNanos::from_secs(NOW - 1_000_000);
     let times = TimeRange { earliest, ..TimeRange::ALL };
     for input in inputs {
@@ -177,7 +146,7 @@ async fn outcome(inputs: &[Input], forgetful: bool) -> (Vec<String>, (Vec<String
         sleep(Duration::from_millis(400)).await;
     }
     drop(context);
-    (told, yard.finish().await)
+    (told, finish(yard, &kept).await)
 }
 
 fn number() -> impl Strategy<Value = String> {
@@ -335,8 +304,8 @@ proptest! {
 /// A reading with another time and value is known, or none of the above says anything.
 #[tokio::test(start_paused = true)]
 async fn the_next_of_its_form_is_known() {
-    let yard = Yard::new();
-    let context = yard.context();
+    let (yard, kept) = yard();
+    let context = yard.context(Protocol::Opentsdb);
     for (first, second) in [
         (
             Input::Lines(vec!["put n.a 1700000000 1 b=2 a=1".into()]),
@@ -359,6 +328,6 @@ async fn the_next_of_its_form_is_known() {
         }
     }
     drop(context);
-    let (texts, _) = yard.finish().await;
+    let (texts, _) = finish(yard, &kept).await;
     assert!(texts[0].contains("n.a,a=1,b=2 value=-2.5 1700000000123000000\n"), "{texts:?}");
 }

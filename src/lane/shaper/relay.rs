@@ -48,8 +48,8 @@ struct Room {
 }
 
 impl Room {
-    /// How much of a block of `count` lines finds room; of a payload that is still `empty`, at least
-    /// a line, as for any record.
+    /// How much of a block of `count` lines finds room; of a payload that is still `empty`, at
+    /// least a line, as for any record.
     fn of(self, block: &[u8], count: usize, empty: bool) -> Self {
         if count <= self.lines && block.len() <= self.bytes {
             return Self { lines: count, bytes: block.len() };
