@@ -9,6 +9,7 @@ mod backends;
 mod describe;
 mod listeners;
 mod principals;
+mod pulse;
 mod routes;
 
 pub use crate::config::Backend;
@@ -155,6 +156,7 @@ impl Findings {
 /// only if everything could be decoded.
 fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Option<Plan> {
     listeners::judge(&sections, findings);
+    pulse::judge(&mut sections, findings);
     principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);
     routes::judge(&sections, findings);

@@ -15,7 +15,7 @@ pub mod rules;
 mod script;
 pub mod test;
 
-pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
+pub use crate::lane::{Fate, Full, Level, Loss, Receipt, Slip};
 pub use crossing::{Crossing, Submitted};
 pub use memo::Memo;
 pub use readings::{Readings, Recollection};

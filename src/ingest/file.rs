@@ -19,10 +19,10 @@ mod follow;
 mod glob;
 mod positions;
 
+pub(super) use decode::Decoder;
 pub use glob::Glob;
 
 use super::intake::{Context, Intake, Who};
-use decode::Decoder;
 use folder::Folder;
 use follow::{Followed, Open};
 use positions::Positions;

@@ -14,7 +14,7 @@ impl fmt::Display for Plan {
         ];
         f.write_str(&columns("", &ends))?;
         let listeners = self.listeners.iter().map(|(name, listener)| {
-            let mut binds = listener.bind.join(", ");
+            let mut binds = [listener.bind.clone(), listener.places()].concat().join(", ");
             if let Some(tls) = &listener.tls {
                 let asks =
                     if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
