@@ -16,6 +16,7 @@ pub use banner::{Started, banner};
 use crate::access::Meters;
 use crate::books::Books;
 use crate::clock::Clock;
+use crate::errors::Teller;
 use crate::ingest::Keys;
 use crate::lane::DeadLetters;
 use crate::net::HandedIn;
@@ -62,6 +63,8 @@ pub struct App {
     letters: Arc<DeadLetters>,
     lanes: Lanes,
     listeners: Listeners,
+    /// Of what listeners refuse.
+    teller: Teller,
     /// What principals have used of their quotas; it belongs to their names.
     meters: Meters,
     admin: Admin,
@@ -115,6 +118,7 @@ impl App {
                 wish.clone(),
             )),
             plan: plan.clone().emptied(),
+            teller: Teller::start(&books, &tables, clock),
             load,
             books,
             clock,
@@ -229,7 +233,10 @@ impl App {
         let taken = rules.iter().map(|rule| self.books.route(&rule.name)).collect();
         let lanes = self.lanes.enter(lanes, &world);
         let access = plan.access(&self.meters);
+        // By the table that has routes for it.
+        self.teller.tell();
         self.tables.store(Arc::new(Table { rules, lanes, taken, access, ..Table::default() }));
+        self.teller.ask(plan.errors());
         self.meters.forget_unused();
         self.enter_listeners(sockets, &plan).await;
         if plan.backends != self.plan.backends {
@@ -283,6 +290,7 @@ impl App {
         let began = Instant::now();
         // Clients that do not finish must not use up the time that backends need.
         self.listeners.stop(began + grace / 2).await;
+        self.teller.tell();
         self.tables.store(Arc::default());
         let lost = self.lanes.drain(began + grace).await;
         self.listeners.end().await;
@@ -322,8 +330,9 @@ fn summary(plan: &Plan, before: &Plan) -> String {
     let backends = changes("backend", &plan.backends, &before.backends);
     let routes =
         (plan.routes != before.routes).then(|| format!("routes ({} now)", plan.routes.len()));
-    let parts: Vec<_> =
-        listeners.into_iter().chain(principals).chain(backends).chain(routes).collect();
+    let errors = (plan.errors != before.errors).then(|| "errors".to_owned());
+    let sections = listeners.into_iter().chain(principals).chain(backends);
+    let parts: Vec<_> = sections.chain(routes).chain(errors).collect();
     if parts.is_empty() { "nothing has changed".to_owned() } else { parts.join(", ") }
 }
 

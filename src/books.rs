@@ -16,6 +16,13 @@
 //! it leaves as `replayed` (and is then `handed` to lanes anew) or is dropped: `purged`,
 //! `dead_letters_full`, `dead_letters_damaged`. A refusal that cannot be kept is dropped with its
 //! own reason. `refused` counts all refusals, kept or not, and is in no equation.
+//!
+//! What listeners refuse may be told as points ([`crate::errors`]). They come in at a listener of their
+//! own, whose book is one like the others, and what they add up to is `rejected` and `denied` together.
+
+mod tallies;
+
+pub use tallies::{Marks, Offender, Tallies, Tally};
 
 use protocols::UnixNanos;
 use std::collections::BTreeMap;
@@ -121,6 +128,18 @@ pub struct ListenerBook {
     pub keys: Gauge,
     /// When the certificate that it shows ends, in seconds since 1970; 0 without one.
     pub certificate_expires: Gauge,
+    /// What `rejected` and `denied` count, by who has sent it.
+    pub tallies: Tallies,
+}
+
+impl ListenerBook {
+    /// Counts something refused that `offender` has sent.
+    pub fn reject(&self, reason: &'static str, count: u64, offender: &Offender) {
+        self.rejected.add(reason, count);
+        if self.tallies.is_asked() {
+            self.tallies.of(offender).add(reason, count);
+        }
+    }
 }
 
 /// What became of the points handed to one backend.

@@ -110,5 +110,5 @@ fn join(key: &str, name: &str) -> String {
 }
 
 /// The tables and keys at the top.
-const SECTIONS: [&str; 7] =
-    ["data_dir", "grace", "listeners", "admin", "principals", "backends", "routes"];
+const SECTIONS: [&str; 8] =
+    ["data_dir", "grace", "errors", "listeners", "admin", "principals", "backends", "routes"];

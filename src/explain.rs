@@ -4,7 +4,9 @@
 //! so the answer cannot differ from what it does.
 
 use crate::access::{Denial, Gate, Meters, Proof, Scopes, Shaped};
+use crate::books::Offender;
 use crate::config::Backend;
+use crate::errors::{self, LISTENER};
 use crate::ingest;
 use crate::lane::{self, Settings, rows_of};
 use crate::origin::{Origin, Protocol};
@@ -39,8 +41,13 @@ pub fn explain_as(
         let known: Vec<_> = plan.listeners.keys().map(String::as_str).collect();
         format!("there is no listener `{listener}`; there are {}", known.join(", "))
     })?;
-    let batch = ingest::parse_alone(config, line, now)?;
     let rules = plan.rules()?;
+    let batch = ingest::parse_alone(config, line, now).map_err(|unparsed| {
+        let mut text = unparsed.message;
+        let _ = Told { plan, rules: &rules, listener, now }.tell(unparsed.reason, None, &mut text);
+        text.truncate(text.trim_end().len());
+        text
+    })?;
     let access = plan.access(&Meters::default());
     let gate = match principal {
         // Which series a task may write its routes say; here they are those that it takes.
@@ -51,7 +58,8 @@ pub fn explain_as(
     let sender = gate.principal().map(|principal| principal.name.clone());
     let origin = Origin::new(listener, config.protocol).by(sender);
     let backends = plan.backends.iter().collect();
-    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now };
+    let told = Told { plan, rules: &rules, listener, now };
+    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told };
     let mut text = String::new();
     for point in batch.iter() {
         // Writing to a String does not fail.
@@ -75,6 +83,44 @@ struct Story<'a> {
     /// In the order of the lanes' places.
     backends: Vec<(&'a String, &'a Backend)>,
     now: UnixNanos,
+    told: Told<'a>,
+}
+
+/// What becomes of a refusal where errors are told.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    plan: &'a Plan,
+    rules: &'a Rules,
+    listener: &'a str,
+    now: UnixNanos,
+}
+
+impl Told<'_> {
+    /// The point of a refusal, and the bytes that its backend would get.
+    fn tell(&self, reason: &str, principal: Option<&str>, text: &mut String) -> fmt::Result {
+        let mut errors = self.plan.errors();
+        let Some((_, config)) = errors.find(|(name, _)| *name == self.listener) else {
+            return Ok(());
+        };
+        let offender = Offender { principal: principal.map(Into::into), ..Offender::default() };
+        let mut batch = Batch::new();
+        errors::write(&config.name, self.listener, &offender, reason, 1, &mut batch);
+        let Some(point) = batch.point(0) else { return Ok(()) };
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        writeln!(text, "error    {}", describe(&point))?;
+        let origin = Origin::new(LISTENER, Protocol::Statsd);
+        let story = Story {
+            rules: self.rules,
+            gate: &Gate::Open,
+            origin: &origin,
+            backends: self.plan.backends.iter().collect(),
+            now: self.now,
+            told: *self,
+        };
+        story.tell_bytes(&self.rules.explain(&point, &origin), &point, text)
+    }
 }
 
 impl Story<'_> {
@@ -102,6 +148,8 @@ impl Story<'_> {
                     "         (--principal NAME tells of one that is known by more than the listener)"
                 )?;
             }
+            let principal = self.gate.principal().map(|principal| &*principal.name);
+            self.told.tell(denial.label(), principal, text)?;
             return Ok(None);
         }
         match (self.gate.principal(), self.origin.protocol) {
@@ -128,21 +176,32 @@ impl Story<'_> {
 
     fn tell_routes(&self, point: &Point<'_>, text: &mut String) -> fmt::Result {
         let verdicts = self.rules.explain(point, self.origin);
-        let told = || self.rules.iter().zip(&verdicts);
-        for (place, (rule, verdict)) in told().enumerate() {
+        // What is for errors alone is nobody's business here.
+        let own = self.rules.iter().zip(&verdicts).skip(self.told.plan.error_routes().len());
+        for (place, (rule, verdict)) in own.enumerate() {
             let verdict = self.verdict(rule, verdict);
             writeln!(text, "route {:<2} {}: {verdict}", place + 1, rule.name)?;
         }
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Takes { .. })) {
             writeln!(text, "         no route takes it: counted as unmatched")?;
         }
-        for (rule, verdict) in told() {
+        self.tell_bytes(&verdicts, point, text)?;
+        text.write_char('\n')
+    }
+
+    /// What the backends get of it.
+    fn tell_bytes(
+        &self,
+        verdicts: &[Verdict],
+        point: &Point<'_>,
+        text: &mut String,
+    ) -> fmt::Result {
+        for (rule, verdict) in self.rules.iter().zip(verdicts) {
             let Verdict::Takes { lanes, .. } = verdict else { continue };
             for (name, backend) in self.named(*lanes) {
                 self.bytes(name, backend, rule, point, text)?;
             }
         }
-        text.push('\n');
         Ok(())
     }
 

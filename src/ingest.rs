@@ -31,7 +31,7 @@ mod stream;
 
 pub use config::{Ack, Config, Dialect, FileFormat, Idempotency, Limits, TimeWindow};
 pub use file::Glob;
-pub use grammar::parse_alone;
+pub use grammar::{Unparsed, parse_alone};
 pub use keys::{Admit, Keys, keys_file};
 pub use pulse::{Broker, Retry, Tasks, check_address};
 
@@ -97,7 +97,7 @@ pub fn spawn(
     context.tls = tls;
     for (worker, bound) in sockets.into_iter().enumerate() {
         let address = bound.address.clone();
-        start(&context.for_worker(worker), bound)?;
+        start(&context.for_worker(worker).by(transport(&bound.socket)), bound)?;
         info!(listener = name, address, "listening");
     }
     Ok(listener)
@@ -115,7 +115,7 @@ pub fn spawn_files(
 ) -> Listener {
     let listener = Listener::default();
     let context = Context::new(name, config, router, book, clock, keys, &listener);
-    context.run(file::run(context.clone(), data_dir.to_owned()));
+    context.run(file::run(context.by("file"), data_dir.to_owned()));
     info!(listener = name, "reading files");
     listener
 }
@@ -135,7 +135,7 @@ pub fn spawn_pulse(
     keys: &Arc<Keys>,
 ) -> Result<Listener, String> {
     let listener = Listener::default();
-    let context = Context::new(name, config, router, book, clock, keys, &listener);
+    let context = Context::new(name, config, router, book, clock, keys, &listener).by("amqp");
     let parts = pulse::Parts::of(&context, certificates)?;
     context.run(pulse::run(context.clone(), parts));
     info!(listener = name, "waiting for finished tasks");
@@ -173,6 +173,16 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.cancel();
         self.end.cancel();
+    }
+}
+
+/// As addresses are written.
+const fn transport(socket: &Socket) -> &'static str {
+    match socket {
+        Socket::Udp(..) => "udp",
+        Socket::Unixgram(_) => "unixgram",
+        Socket::Tcp(_) => "tcp",
+        Socket::Unix(_) => "unix",
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Modules in reading order: the points' way in ([`net`], [`ingest`]), through the gate
 //! ([`access`]) and the table ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]); what is counted ([`books`])
-//! and shown ([`telemetry`], [`admin`], [`query`], [`dead_letters`]); what is configured
+//! and shown ([`telemetry`], [`admin`], [`query`], [`dead_letters`], [`errors`]); what is configured
 //! ([`config`], [`plan`]); what ties them together ([`app`], [`run`], [`cli`]); and the small
 //! things that all of them stand on.
 
@@ -26,6 +26,7 @@ pub mod books;
 
 pub mod admin;
 pub mod dead_letters;
+pub mod errors;
 pub mod query;
 pub mod telemetry;
 

@@ -7,6 +7,7 @@
 
 mod backends;
 mod describe;
+mod errors;
 mod listeners;
 mod principals;
 mod pulse;
@@ -32,6 +33,8 @@ pub struct Plan {
     pub data_dir: PathBuf,
     /// How long a stop may take: flushing windows, draining queues.
     pub grace: Duration,
+    /// Where errors of listeners go that do not say so themselves.
+    pub errors: Option<crate::errors::Config>,
     /// The admin listener.
     pub admin: admin::Config,
     /// By name.
@@ -58,6 +61,7 @@ impl Plan {
     #[must_use]
     pub fn emptied(self) -> Self {
         Self {
+            errors: None,
             admin: admin::Config { bind: String::new(), tls: None },
             listeners: BTreeMap::new(),
             principals: BTreeMap::new(),
@@ -67,14 +71,24 @@ impl Plan {
         }
     }
 
-    /// The routes, compiled; a lane's place is that of its backend in [`backends`](Self::backends).
+    /// The routes as they are tried, with their names: first those of [errors](Self::error_routes).
+    pub fn all_routes(&self) -> Vec<route::Config> {
+        let own = self.routes.iter().enumerate();
+        let own = own.map(|(index, route)| route::Config {
+            name: Some(route.name_at(index)),
+            ..route.clone()
+        });
+        self.error_routes().into_iter().chain(own).collect()
+    }
+
+    /// [All of them](Self::all_routes), compiled; a lane's place is that of its backend in [`backends`](Self::backends).
     ///
     /// # Errors
     ///
     /// What is wrong with a plan that [`load`](Self::load) has not made.
     pub fn rules(&self) -> Result<Rules, String> {
         let places = self.backends.keys().cloned().zip(0..).collect();
-        Rules::compile(&self.routes, &places).map_err(|mistakes| {
+        Rules::compile(&self.all_routes(), &places).map_err(|mistakes| {
             let texts: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
             texts.join("; ")
         })
@@ -159,10 +173,12 @@ fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Op
     pulse::judge(&mut sections, findings);
     principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);
+    errors::judge(&sections, findings);
     routes::judge(&sections, findings);
     Some(Plan {
         data_dir: data_dir(&sections, inputs),
         grace: sections.grace.map_or(GRACE, |grace| grace.0),
+        errors: sections.errors,
         admin: sections.admin,
         listeners: whole(sections.listeners)?,
         principals: whole(sections.principals)?,

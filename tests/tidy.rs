@@ -32,8 +32,9 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("backend", "books clock store tls units waybill"),
     ("lane", "backend books clock database log_limit units waybill"),
     ("route", "access books clock lane mistake origin pattern waybill"),
+    ("errors", "books clock origin route"),
     ("net", "tls units"),
-    ("ingest", "access books clock database log_limit net origin pattern route tls units"),
+    ("ingest", "access books clock database errors log_limit net origin pattern route tls units"),
     // What sends points in.
     ("client", "tls units"),
     // What is shown.
@@ -42,13 +43,13 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("admin", "books clock dead_letters lane store telemetry tls when"),
     ("query", "store when"),
     // What is configured.
-    ("config", "access admin backend ingest lane mistake route units"),
-    ("plan", "access admin backend config ingest lane mistake origin route tls units"),
+    ("config", "access admin backend errors ingest lane mistake route units"),
+    ("plan", "access admin backend config errors ingest lane mistake origin route tls units"),
     // What ties it together.
-    ("explain", "access config ingest lane origin plan route when"),
+    ("explain", "access books config errors ingest lane origin plan route when"),
     (
         "app",
-        "access admin backend books clock config dead_letters explain ingest lane log_limit net notify origin plan route telemetry tls units",
+        "access admin backend books clock config dead_letters errors explain ingest lane log_limit net notify origin plan route telemetry tls units",
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "client clock"),

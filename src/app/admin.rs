@@ -191,13 +191,13 @@ fn reload(wish: mpsc::Sender<Wish>) -> Reloading {
 }
 
 fn views(plan: &Plan) -> Vec<RouteView> {
-    let view = |(index, route): (usize, &route::Config)| RouteView {
+    let view = |(index, route): (usize, route::Config)| RouteView {
         name: route.name_at(index),
         matching: plan::conditions(&route.matching),
-        to: route.to.clone(),
+        to: route.to,
         last: route.last,
     };
-    plan.routes.iter().enumerate().map(view).collect()
+    plan.all_routes().into_iter().enumerate().map(view).collect()
 }
 
 /// People and scrapers; more would be a mistake somewhere.

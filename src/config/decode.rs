@@ -10,7 +10,7 @@ use super::{SECTIONS, join};
 use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
-use crate::{access, admin, backend, ingest, lane, route};
+use crate::{access, admin, backend, errors, ingest, lane, route};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
@@ -25,6 +25,8 @@ pub struct Sections {
     pub data_dir: Option<PathBuf>,
     /// `grace`.
     pub grace: Option<Span>,
+    /// `errors`.
+    pub errors: Option<errors::Config>,
     /// `[admin]`.
     pub admin: admin::Config,
     /// `[listeners.…]`.
@@ -60,6 +62,7 @@ pub fn decode(
         match key.as_str() {
             "data_dir" => sections.data_dir = decoder.section(&key, value, &[]),
             "grace" => sections.grace = decoder.section(&key, value, &[]),
+            "errors" => sections.errors = decoder.section(&key, value, &[]),
             "admin" => sections.admin = decoder.section(&key, value, &[]).unwrap_or_default(),
             "listeners" => sections.listeners = decoder.listeners(value),
             "principals" => sections.principals = decoder.principals(value),

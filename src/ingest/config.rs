@@ -1,6 +1,7 @@
 //! The keys of a listener, as a configuration writes them.
 
 use super::pulse::{Broker, Tasks};
+use crate::errors;
 use crate::net::Wanted;
 use crate::origin::Protocol;
 use crate::tls::ServerSettings;
@@ -55,6 +56,8 @@ pub struct Config {
     pub broker: Option<Broker>,
     /// Pulse: where what they leave behind is fetched.
     pub tasks: Option<Tasks>,
+    /// Where what is refused here is told.
+    pub errors: Option<errors::Config>,
 }
 
 /// What a file is.

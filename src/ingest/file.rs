@@ -23,6 +23,7 @@ pub(super) use decode::Decoder;
 pub use glob::Glob;
 
 use super::intake::{Context, Intake, Who};
+use crate::books::Marks;
 use folder::Folder;
 use follow::{Followed, Open};
 use positions::Positions;
@@ -106,16 +107,25 @@ impl Desk {
             Ok(len) => len,
             Err(error) => {
                 let text = format!("{}: {error}", decoder.name());
-                self.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+                let marks = Marks::new(&[("file", decoder.name())]);
+                self.context.refuse_about(marks, "file_failed", text.as_bytes());
                 return Step::Halt;
             }
         };
         self.context.book.received_bytes.add(len as u64);
+        self.turn_to(decoder);
         let chunk = self.buffer.get(..len).unwrap_or_default();
         blocking(|| decoder.feed(chunk, &mut self.intake));
         self.hand_over(decoder);
         self.intake.ease().await;
         Step::More
+    }
+
+    /// What is refused from now on is this file's.
+    fn turn_to(&mut self, decoder: &Decoder) {
+        if self.context.book.tallies.is_asked() {
+            self.intake.about(Marks::new(&[("file", decoder.name())]));
+        }
     }
 
     fn hand_over(&mut self, decoder: &mut Decoder) {
@@ -133,6 +143,11 @@ impl Desk {
             sleep(PAUSE).await;
         }
     }
+}
+
+/// What is refused of a file is told with its name.
+fn mark(path: &Path) -> Marks {
+    Marks::new(&[("file", &path.to_string_lossy())])
 }
 
 fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {

@@ -96,36 +96,37 @@ impl Grammar {
 /// # Errors
 ///
 /// Why it would be refused; of several points, why the first of them would.
-pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch, String> {
+pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch, Unparsed> {
     let grammar = Grammar::new(config);
     let times = grammar.times(now);
     let mut batch = Batch::new();
     match config.protocol {
         Protocol::Statsd => {
-            grammar.statsd(line, &times, &mut batch).map_err(|reason| reason.to_string())?;
+            grammar.statsd(line, &times, &mut batch).map_err(Unparsed::from)?;
         }
         Protocol::Opentsdb if !is_json(line) => {
             let put = opentsdb::parse_put(line, &grammar.put_options(times), &mut batch);
-            put.map_err(|error| error.reason.to_string())?;
+            put.map_err(|error| Unparsed::from(error.reason))?;
         }
         Protocol::Opentsdb => {
             let body = opentsdb::parse_body(line, &grammar.put_options(times), &mut batch);
-            first(&body.map_err(|error| error.to_string())?)?;
+            first(&body.map_err(Unparsed::body)?)?;
         }
         Protocol::Http => {
             let body = json::parse_points(line, grammar.json_limits(times), &mut batch);
-            first(&body.map_err(|error| error.to_string())?.refusals)?;
+            first(&body.map_err(Unparsed::body)?.refusals)?;
         }
         Protocol::File | Protocol::Pulse => {
             file_line(config, &grammar, line, &times, &mut batch)?;
         }
         Protocol::Influxdb => {
             let options = grammar.read_options(times, influxdb::Precision::default());
-            let mut reason = None;
+            let mut why = None;
             influxdb::parse_body(line, &options, &mut batch, |refused| {
-                reason.get_or_insert_with(|| refused.message());
+                let (reason, message) = (refused.reason.label(), refused.message());
+                why.get_or_insert(Unparsed { reason, message });
             });
-            reason.map_or(Ok(()), Err)?;
+            why.map_or(Ok(()), Err)?;
         }
     }
     Ok(batch)
@@ -138,14 +139,17 @@ fn file_line(
     line: &[u8],
     times: &TimeRange,
     batch: &mut Batch,
-) -> Result<(), String> {
+) -> Result<(), Unparsed> {
     let prefix = config.series.as_deref().unwrap_or("");
     match config.format {
         Some(FileFormat::Statsd) => {
             let line = [prefix.as_bytes(), line].concat();
-            grammar.statsd(&line, times, batch).map(drop).map_err(|reason| reason.to_string())
+            grammar.statsd(&line, times, batch).map(drop).map_err(Unparsed::from)
         }
-        Some(FileFormat::Csv) => Err("a row says nothing without the columns' names".to_owned()),
+        Some(FileFormat::Csv) => Err(Unparsed {
+            reason: "table_refused",
+            message: "a row says nothing without the columns' names".to_owned(),
+        }),
         Some(FileFormat::Jsonl | FileFormat::Log) | None => {
             let mark = config.prefix.as_deref().unwrap_or(super::file::MARK).as_bytes();
             let line = line.strip_prefix(mark).unwrap_or(line);
@@ -161,8 +165,32 @@ fn is_json(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start().first(), Some(b'[' | b'{'))
 }
 
-fn first(refusals: &protocols::Refusals<'_>) -> Result<(), String> {
-    refusals.listed().first().map_or(Ok(()), |refused| Err(refused.message.clone().into_owned()))
+fn first(refusals: &protocols::Refusals<'_>) -> Result<(), Unparsed> {
+    refusals.listed().first().map_or(Ok(()), |refused| {
+        let (reason, message) = (refused.reason.label(), refused.message.clone().into_owned());
+        Err(Unparsed { reason, message })
+    })
+}
+
+/// Why a line would be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unparsed {
+    /// As it would be counted.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Unparsed {
+    fn body(error: json::BodyError) -> Self {
+        Self { reason: error.reason().label(), message: error.to_string() }
+    }
+}
+
+impl From<ParseError> for Unparsed {
+    fn from(reason: ParseError) -> Self {
+        Self { reason: reason.label(), message: reason.to_string() }
+    }
 }
 
 fn dialects(configured: Option<&[Dialect]>) -> statsd::Dialects {
@@ -192,7 +220,7 @@ mod tests {
         });
         let config = serde_json::from_value(section).unwrap();
         let now = UnixNanos::from_secs(1_700_000_000);
-        let batch = parse_alone(&config, line.as_bytes(), now)?;
+        let batch = parse_alone(&config, line.as_bytes(), now).map_err(|why| why.message)?;
         Ok(batch.iter().map(|point| point.name.to_owned()).collect())
     }
 

@@ -8,7 +8,7 @@ use super::grammar::Grammar;
 use super::keys::{Keyring, Keys};
 use super::lines::{Lines, Strangers};
 use crate::access::{Denial, Proof};
-use crate::books::ListenerBook;
+use crate::books::{ListenerBook, Marks};
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::{Peer, PeerCertificate};
@@ -107,6 +107,11 @@ impl Context {
         Self { router: self.router.for_worker(worker), ..self.clone() }
     }
 
+    /// The same for what comes by that transport.
+    pub(super) fn by(&self, transport: &'static str) -> Self {
+        Self { router: self.router.clone().by(transport), ..self.clone() }
+    }
+
     /// The same for what comes from that peer.
     pub(super) fn from(&self, peer: &Peer) -> Self {
         Self { router: self.router.of(proof(peer)), ..self.clone() }
@@ -123,13 +128,38 @@ impl Context {
 
     /// A batch of one's own.
     pub(super) fn intake(&self) -> Intake {
-        let (router, batch, readings) = (self.router.clone(), Batch::new(), None);
+        let (mut router, batch, readings) = (self.router.clone(), Batch::new(), None);
+        if self.book.tallies.is_asked() {
+            // What is refused before the first batch is handed over has a sender, too.
+            router.enter(&self.router.table());
+        }
         Intake { context: self.clone(), batch, router, readings, forgetful: Forgetful }
     }
 
-    /// Counts something refused, and now and then logs it with `example`.
+    /// Counts something refused, and now and then logs it with `example`. Who has an [`Intake`] asks
+    /// that, which knows whose it is.
     pub(super) fn refuse(&self, reason: &'static str, count: u64, example: &[u8], peer: Who<'_>) {
-        self.book.rejected.add(reason, count);
+        self.refuse_of(&self.router, reason, count, example, peer);
+    }
+
+    /// The same of something that is told by `marks`: a file, a task.
+    pub(super) fn refuse_about(&self, marks: Marks, reason: &'static str, example: &[u8]) {
+        let mut router = self.router.clone();
+        router.enter(&self.router.table());
+        router.about(marks);
+        self.refuse_of(&router, reason, 1, example, Who(None));
+    }
+
+    /// The same of what came by that router.
+    pub(super) fn refuse_of(
+        &self,
+        router: &Router,
+        reason: &'static str,
+        count: u64,
+        example: &[u8],
+        peer: Who<'_>,
+    ) {
+        router.reject(reason, count);
         let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
         let example = excerpt(example);
         let listener = &*self.listener;
@@ -229,6 +259,18 @@ pub(super) struct Intake {
 }
 
 impl Intake {
+    /// What is refused or denied from now on is told with these marks (a file, a task), and not with
+    /// those before.
+    pub(super) fn about(&mut self, marks: Marks) {
+        self.router.enter(&self.context.router.table());
+        self.router.about(marks);
+    }
+
+    /// Counts something refused, and now and then logs it with `example`.
+    pub(super) fn refuse(&self, reason: &'static str, count: u64, example: &[u8], peer: Who<'_>) {
+        self.context.refuse_of(&self.router, reason, count, example, peer);
+    }
+
     /// Hands the batch over, which is empty then, and tells which points were denied.
     pub(super) fn submit_and_tell(
         &mut self,
@@ -331,10 +373,9 @@ impl Intake {
 
     /// Takes a line of statsd into the batch, or counts why not.
     pub(super) fn statsd_line(&mut self, line: &[u8], times: &TimeRange, peer: Who<'_>) {
-        let Self { context, batch, .. } = self;
-        match context.grammar.statsd(line, times, batch) {
-            Ok(unknown) => context.book.noticed.add("unknown_field", u64::from(unknown)),
-            Err(reason) => context.refuse(reason.label(), 1, line, peer),
+        match self.context.grammar.statsd(line, times, &mut self.batch) {
+            Ok(unknown) => self.context.book.noticed.add("unknown_field", u64::from(unknown)),
+            Err(reason) => self.refuse(reason.label(), 1, line, peer),
         }
     }
 }

@@ -96,7 +96,8 @@ impl Lines<'_> {
     /// Counts something refused.
     pub(super) fn refuse(&mut self, reason: &'static str, example: &[u8], peer: Option<Peer>) {
         self.refused += 1;
-        self.context.refuse(reason, 1, example, Who(peer.as_ref()));
+        let router = self.crossing.router();
+        self.context.refuse_of(router, reason, 1, example, Who(peer.as_ref()));
     }
 
     fn may_be_known(&mut self, line: &Split<'_>) -> bool {
@@ -195,7 +196,8 @@ fn cross(
     let unknown = match context.grammar.statsd(line, times, batch) {
         Ok(unknown) => unknown,
         Err(reason) => {
-            context.refuse(reason.label(), 1, line, Who(peer().as_ref()));
+            let router = crossing.router();
+            context.refuse_of(router, reason.label(), 1, line, Who(peer().as_ref()));
             return None;
         }
     };

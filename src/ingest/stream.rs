@@ -68,7 +68,7 @@ pub(super) struct Desk {
 impl Desk {
     /// Counts and perhaps logs something refused.
     pub(super) fn refuse(&self, reason: &'static str, example: &[u8]) {
-        self.intake.context.refuse(reason, 1, example, (&self.peer).into());
+        self.intake.refuse(reason, 1, example, (&self.peer).into());
     }
 
     /// Hands over what lines have led to.

@@ -37,8 +37,11 @@ impl fmt::Display for Plan {
         });
         section(f, "backends", &backends.collect::<Vec<_>>())?;
         f.write_str("\nroutes, tried in this order\n")?;
-        if self.routes.is_empty() {
+        if self.all_routes().is_empty() {
             f.write_str(NONE)?;
+        }
+        for config in self.error_routes() {
+            write!(f, "  -  {}\n{}", config.name_at(0), route(&config))?;
         }
         for (i, config) in self.routes.iter().enumerate() {
             write!(f, "  {}  {}\n{}", i + 1, config.name_at(i), route(config))?;

@@ -1,6 +1,6 @@
 //! Judges routes: the names they use must exist, and theirs must differ.
 
-use super::Findings;
+use super::{Findings, errors};
 use crate::config::Sections;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::route::{Config, LaneSet, Match, Rules};
@@ -97,7 +97,8 @@ fn everything_is_used(sections: &Sections, findings: &mut Findings) {
         findings.odd("routes", "there are no routes, so every point is counted as unmatched");
         return;
     }
-    let used: BTreeSet<_> = sections.routes.iter().flatten().flat_map(|route| &route.to).collect();
+    let used = sections.routes.iter().flatten().flat_map(|route| &route.to);
+    let used: BTreeSet<_> = used.chain(errors::backends(sections)).collect();
     // A route that could not be read may name any of them.
     if sections.routes.iter().all(Option::is_some) {
         for name in sections.backends.keys().filter(|name| !used.contains(name)) {

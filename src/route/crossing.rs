@@ -11,7 +11,7 @@
 
 use super::forms;
 use super::memo;
-use super::router::Table;
+use super::router::{Router, Table};
 use super::script::Script;
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
@@ -27,6 +27,7 @@ pub struct Crossing<'t> {
     origin: &'t Origin,
     gate: &'t Gate,
     toll: Toll,
+    router: &'t Router,
     book: &'t ListenerBook,
     fronts: Vec<Front<'t>>,
     taken: Vec<u64>,
@@ -112,7 +113,7 @@ impl<'t> Crossing<'t> {
     pub(super) fn new(
         table: &'t Table,
         (origin, gate, toll): (&'t Origin, &'t Gate, Toll),
-        book: &'t ListenerBook,
+        (router, book): (&'t Router, &'t ListenerBook),
         fronts: Vec<Front<'t>>,
     ) -> Self {
         Self {
@@ -120,6 +121,7 @@ impl<'t> Crossing<'t> {
             origin,
             gate,
             toll,
+            router,
             book,
             fronts,
             taken: vec![0; table.rules.len()],
@@ -131,6 +133,11 @@ impl<'t> Crossing<'t> {
             lasting: true,
             script: Script::default(),
         }
+    }
+
+    /// Who knows whose points these are.
+    pub const fn router(&self) -> &'t Router {
+        self.router
     }
 
     /// What has become of the points so far.
@@ -381,7 +388,7 @@ impl Drop for Crossing<'_> {
         self.book.routed.add(self.submitted.routed);
         self.book.unmatched.add(self.submitted.unmatched);
         for (denial, count) in Denial::ALL.iter().zip(self.denied) {
-            self.book.denied.add(denial.label(), count);
+            self.router.deny(*denial, count);
         }
     }
 }

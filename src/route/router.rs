@@ -10,15 +10,15 @@ use super::Rules;
 use super::crossing::{Crossing, Submitted, Toll};
 use super::readings::{Readings, Recollection};
 use crate::access::{Access, Denial, Gate, Proof, Refused};
-use crate::books::{Counter, ListenerBook};
+use crate::books::{Counter, ListenerBook, Marks, Offender, Tally};
 use crate::clock::Clock;
 use crate::lane::{Full, Lane, Level, Receipt, Reservation, Slip, Terms, series_hash};
 use crate::origin::Origin;
 use arc_swap::{ArcSwap, Guard};
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Rules and the lanes they name. Immutable: a reload replaces it whole.
@@ -63,6 +63,10 @@ pub struct Router {
     proof: Proof,
     gate: Gate,
     since: Since,
+    /// The same sender, as what is refused of it is told.
+    offender: Offender,
+    /// Opened when something is.
+    tally: OnceLock<Arc<Tally>>,
 }
 
 /// How long a router knows its gate.
@@ -89,8 +93,49 @@ impl Router {
     /// A router for points from `origin`.
     pub fn new(tables: Tables, origin: Origin, book: Arc<ListenerBook>, clock: Clock) -> Self {
         // Shut until a table was asked.
-        let (proof, gate) = (Proof::default(), Gate::Shut);
-        Self { tables, origin, book, clock, worker: 0, proof, gate, since: Since::Never }
+        let (proof, gate, since) = (Proof::default(), Gate::Shut, Since::Never);
+        let (offender, tally) = (Offender::default(), OnceLock::new());
+        Self { tables, origin, book, clock, worker: 0, proof, gate, since, offender, tally }
+    }
+
+    /// The same for what comes by that transport.
+    #[must_use]
+    pub fn by(self, transport: &'static str) -> Self {
+        let offender = Offender { transport: Some(transport), ..self.offender };
+        Self { offender, tally: OnceLock::new(), ..self }
+    }
+
+    /// What is refused from now on is told with these marks, and not with those before.
+    pub fn about(&mut self, marks: Marks) {
+        if self.offender.marks != marks {
+            (self.offender.marks, self.tally) = (marks, OnceLock::new());
+        }
+    }
+
+    /// What is refused from now on is of that sender, whom a request has named.
+    pub fn of_principal(&mut self, principal: Option<Arc<str>>) {
+        if self.offender.principal != principal {
+            (self.offender.principal, self.tally) = (principal, OnceLock::new());
+        }
+    }
+
+    /// Counts lines, items, bodies or connections that are refused.
+    pub fn reject(&self, reason: &'static str, count: u64) {
+        self.book.rejected.add(reason, count);
+        self.tell(reason, count);
+    }
+
+    /// Counts points that are denied.
+    pub(super) fn deny(&self, denial: Denial, count: u64) {
+        self.book.denied.add(denial.label(), count);
+        self.tell(denial.label(), count);
+    }
+
+    fn tell(&self, reason: &'static str, count: u64) {
+        let tallies = &self.book.tallies;
+        if count > 0 && tallies.is_asked() {
+            self.tally.get_or_init(|| tallies.of(&self.offender)).add(reason, count);
+        }
     }
 
     /// The same for points of a sender of whom that much is certain.
@@ -114,6 +159,11 @@ impl Router {
         self.since = Since::Request;
     }
 
+    /// What comes from now on is of the gateway itself, to which the gate is open.
+    pub fn pass_freely(&mut self) {
+        self.pass_by(Gate::Open);
+    }
+
     /// Asks a table who the sender is, unless that is known.
     pub fn enter(&mut self, table: &Table) {
         if self.since == Since::Request || self.since == Since::Table(table.edition) {
@@ -130,6 +180,7 @@ impl Router {
 
     fn enter_by(&mut self, gate: Gate) {
         self.origin.principal = gate.principal().map(|principal| Arc::clone(&principal.name));
+        self.of_principal(self.origin.principal.clone());
         self.gate = gate;
     }
 
@@ -233,7 +284,7 @@ impl Router {
     fn turn_away(&self, batch: &mut Batch, refused: Refused) -> Turned {
         let points = batch.len() as u64;
         self.book.received.add(points);
-        self.book.denied.add(refused.denial.label(), points);
+        self.deny(refused.denial, points);
         batch.clear();
         Turned::Refused(refused)
     }
@@ -301,7 +352,7 @@ impl Router {
         let front =
             |(place, lane)| Lane::front(lane, self.worker, received, &self.origin, terms(place));
         let sender = (&self.origin, &self.gate, toll);
-        Crossing::new(table, sender, &self.book, lanes.map(front).collect())
+        Crossing::new(table, sender, (self, &self.book), lanes.map(front).collect())
     }
 
     /// Whether a backend that points from here could reach is full and wants them refused.

@@ -4,7 +4,7 @@ use super::files::{self, File, Problem};
 use super::keeper::Renew;
 use super::live::{Live, Made, Renewal, Source, file};
 use super::{ServerSettings, provider};
-use crate::books::ListenerBook;
+use crate::books::{ListenerBook, Offender};
 use crate::log_limit::LogLimit;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::SingleCertAndKey;
@@ -147,7 +147,7 @@ impl Refusal {
             return book.noticed.add("closed_unused", 1);
         }
         let reason = "tls_handshake";
-        book.rejected.add(reason, 1);
+        book.reject(reason, 1, &Offender { transport: Some("tcp"), ..Offender::default() });
         if let Some(suppressed) = log.pass(self.word(), TOLD_EVERY) {
             warn!(listener, reason, %peer, why = %self, suppressed, "refused");
         }

@@ -11,7 +11,6 @@ use axum::response::Response;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-
 /// The queue, and beside it, at another port, where artifacts are kept.
 pub struct QueueApi {
     shared: Arc<Shared>,

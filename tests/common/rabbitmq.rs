@@ -134,7 +134,8 @@ impl Publisher {
 
     /// Waits until nothing lies in a queue and nobody holds anything back: whoever listens has gone.
     pub async fn is_empty_without_listeners(&self, name: &str) {
-        eventually(&format!("{name} is left empty"), async || self.queue(name).await == (0, 0)).await;
+        eventually(&format!("{name} is left empty"), async || self.queue(name).await == (0, 0))
+            .await;
     }
 }
 
@@ -219,7 +220,8 @@ fn node(directory: &Path, ports: Ports) -> Daemon {
 fn runtime() -> PathBuf {
     let erlang = tools::installed("rabbitmq/erlang");
     let mut inside = fs::read_dir(&erlang).unwrap().map(|entry| entry.unwrap().path());
-    let is_runtime = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("erts-");
+    let is_runtime =
+        |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("erts-");
     inside.find(is_runtime).expect("Erlang has a runtime").join("bin")
 }
 

@@ -3,6 +3,7 @@
 use super::MARK;
 use super::positions::Position;
 use crate::access::Denial;
+use crate::books::Marks;
 use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::{Config, FileFormat};
 use memchr::{memchr_iter, memrchr};
@@ -200,7 +201,8 @@ impl Decoder {
         if !left.is_empty() {
             let left = left.get(..EXCERPT).unwrap_or(&left);
             let text = format!("{}: {}", self.name, String::from_utf8_lossy(left));
-            context.refuse("incomplete_line", 1, text.as_bytes(), Who(None));
+            let marks = Marks::new(&[("file", &self.name)]);
+            context.refuse_about(marks, "incomplete_line", text.as_bytes());
         }
     }
 
@@ -341,7 +343,7 @@ impl Sheet<'_> {
 
     fn refuse_table(&mut self, refused: &Refused) {
         let text = format!("{}: {refused}", self.name);
-        self.intake.context.refuse("table_refused", 1, text.as_bytes(), Who(None));
+        self.intake.refuse("table_refused", 1, text.as_bytes(), Who(None));
         self.remember(refused.to_string());
     }
 
@@ -353,7 +355,7 @@ impl Sheet<'_> {
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {
         let text = format!("{}: {example}", self.name);
-        self.intake.context.refuse(reason.label(), count, text.as_bytes(), Who(None));
+        self.intake.refuse(reason.label(), count, text.as_bytes(), Who(None));
     }
 
     fn remember(&mut self, what: String) {

@@ -6,8 +6,7 @@
 //! refused in it, if anything was.
 
 use super::follow::{Open, is_packed};
-use super::{Desk, EVERY, Step, blocking};
-use crate::ingest::intake::Who;
+use super::{Desk, EVERY, Step, blocking, mark};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -50,7 +49,7 @@ impl Folder {
             }
             if let Err(error) = self.take(path.clone(), until, desk).await {
                 let text = format!("{}: {error}", path.display());
-                desk.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+                desk.context.refuse_about(mark(&path), "file_failed", text.as_bytes());
             }
         }
     }
@@ -63,7 +62,7 @@ impl Folder {
         };
         if is_packed(&taken.path) || blocking(|| is_gzip(&taken.file)) {
             let text = format!("{} is compressed", taken.path.display());
-            desk.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+            desk.context.refuse_about(mark(&taken.path), "file_failed", text.as_bytes());
             taken.decoder.refused_whole("it is compressed; unpack it first".to_owned());
             return blocking(|| self.move_away(&taken));
         }
@@ -78,6 +77,7 @@ impl Folder {
                 Step::Halt => return Ok(()),
             }
         }
+        desk.turn_to(&taken.decoder);
         taken.decoder.end(&mut desk.intake);
         desk.hand_over(&mut taken.decoder);
         // Should it not be moved, it is not read again.

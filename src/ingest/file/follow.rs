@@ -3,8 +3,7 @@
 use super::decode::Decoder;
 use super::glob::Glob;
 use super::positions::{Id, Position, id_of};
-use super::{Desk, EVERY, QUIET, Step, blocking};
-use crate::ingest::intake::Who;
+use super::{Desk, EVERY, QUIET, Step, blocking, mark};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -82,7 +81,7 @@ impl Followed {
                 over += 1;
                 if over > self.over {
                     let name = path.display().to_string();
-                    desk.context.refuse("file_limit", 1, name.as_bytes(), Who(None));
+                    desk.context.refuse_about(mark(&path), "file_limit", name.as_bytes());
                 }
             } else {
                 match meta.and_then(|_| blocking(|| Open::new(path.clone(), desk))) {
@@ -92,7 +91,7 @@ impl Followed {
                     Err(error) => {
                         if !self.failed.contains(&path) {
                             let text = format!("{}: {error}", path.display());
-                            desk.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
+                            desk.context.refuse_about(mark(&path), "file_failed", text.as_bytes());
                         }
                         failed.insert(path);
                     }

@@ -1,7 +1,7 @@
 //! Answers, and refusals that are counted as they are answered.
 
 use crate::access::{Denial, Refused};
-use crate::ingest::intake::{Context, Who};
+use crate::ingest::intake::{Context, Intake, Who};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
@@ -34,6 +34,8 @@ pub(super) struct Refusal {
     challenges: Vec<&'static str>,
     /// When it may come again.
     again: Option<Duration>,
+    /// Whose it was, if that was known by then.
+    principal: Option<Arc<str>>,
 }
 
 impl Refusal {
@@ -43,7 +45,13 @@ impl Refusal {
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (unsettled, body, challenges, again) = (None, None, Vec::new(), None);
-        Self { status, reason, message: message.into(), unsettled, body, challenges, again }
+        let (message, principal) = (message.into(), None);
+        Self { status, reason, message, unsettled, body, challenges, again, principal }
+    }
+
+    /// The same of a request that was found to be his.
+    pub(super) fn of(self, principal: Option<Arc<str>>) -> Self {
+        Self { principal, ..self }
     }
 
     /// The sender has to show who he is, in one of these ways.
@@ -97,7 +105,9 @@ impl Refusal {
 
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
-        web.refuse(self.reason, 1, example, Who(peer));
+        let mut router = web.router.clone();
+        router.of_principal(self.principal.clone());
+        web.refuse_of(&router, self.reason, 1, example, Who(peer));
         let mut response = respond(self.said(web));
         if let Some(again) = self.again {
             ask_to_come_back(&mut response, again);
@@ -176,6 +186,11 @@ impl Taken {
         Self { outcome: Ok(answer), claim: None, key: Key::Known }
     }
 
+    /// What is refused of it was his.
+    pub(super) fn of(self, principal: Option<Arc<str>>) -> Self {
+        Self { outcome: self.outcome.map_err(|refusal| refusal.of(principal)), ..self }
+    }
+
     /// Answers, when what has to be remembered is.
     async fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
         if let Some(claim) = self.claim {
@@ -235,11 +250,11 @@ fn ask_to_come_back(response: &mut Response, after: Duration) {
 }
 
 /// Counts the refused items of a body, and logs one of each reason now and then.
-pub(super) fn count(refusals: &Refusals<'_>, web: &Context, peer: Option<&Peer>) {
+pub(super) fn count(refusals: &Refusals<'_>, intake: &Intake, peer: Option<&Peer>) {
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
         let example = example.and_then(|item| item.item).map_or("", |item| item.get());
-        web.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
+        intake.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
     }
 }
 

@@ -49,8 +49,9 @@ async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<
     let parse = |body: &[u8], intake: &mut Intake| {
         let options = web.grammar.read_options(web.times(), precision);
         let mut report = Report::default();
-        parse_body(body, &options, &mut intake.batch, |refused| {
-            web.refuse(refused.reason.label(), 1, refused.line, Who(peer));
+        let Intake { router, batch, .. } = intake;
+        parse_body(body, &options, batch, |refused| {
+            web.refuse_of(router, refused.reason.label(), 1, refused.line, Who(peer));
             report.add(&refused);
         });
         Ok(report.answer(intake.batch.len()))

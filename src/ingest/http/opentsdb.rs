@@ -65,13 +65,12 @@ fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer
         Ok(refusals) => refusals,
         Err(error) => {
             intake.forget();
-            let web = &intake.context;
             let example = body.get(..body.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
-            web.refuse(error.reason().label(), 1, example, Who(peer));
+            intake.refuse(error.reason().label(), 1, example, Who(peer));
             return body_error(error);
         }
     };
-    count(&refusals, &intake.context, peer);
+    count(&refusals, intake, peer);
     flags.with_timeouts(answer(intake.len(), &refusals, flags.mode))
 }
 

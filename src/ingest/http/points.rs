@@ -56,7 +56,7 @@ async fn take_points(
             intake.forget();
             Refusal::new(400, error.reason().label(), error.to_string())
         })?;
-        count(&outcome.refusals, web, peer);
+        count(&outcome.refusals, intake, peer);
         Ok(outcome.answer(details))
     };
     take(request, web, Words::default(), parse).await
@@ -88,7 +88,7 @@ async fn take_point(
             Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() }
                 .answer(query::has(text, "details")),
             Err(error) => {
-                web.refuse(error.reason.label(), 1, uri.path().as_bytes(), Who(peer));
+                intake.refuse(error.reason.label(), 1, uri.path().as_bytes(), Who(peer));
                 one_rejected(&error.message)
             }
         })

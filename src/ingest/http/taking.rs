@@ -8,7 +8,7 @@
 use super::ack::Ack;
 use super::answer::{Refusal, Taken, Web, Words};
 use super::body;
-use super::credentials::Sender;
+use super::credentials::{Admitted, Sender};
 use super::repeat::{Keyed, Turn};
 use super::waiting::Waiting;
 use crate::ingest::intake::Intake;
@@ -16,6 +16,7 @@ use crate::ingest::keys::Claim;
 use crate::route::{Level, Receipt};
 use axum::extract::Request;
 use protocols::Answer;
+use std::sync::Arc;
 
 /// Reads the body, lets `parse` fill the batch from it and say what to answer, hands the batch
 /// over, and waits until the points have come as far as the request wants to know of; if they do
@@ -29,6 +30,21 @@ pub(super) async fn take(
 ) -> Result<Taken, Refusal> {
     let sender = Sender::of(&request, web)?;
     let admitted = sender.admitted(web).await?;
+    let principal = admitted.gate.principal().map(|principal| Arc::clone(&principal.name));
+    match take_of(request, admitted, web, words, parse).await {
+        Ok(taken) => Ok(taken.of(principal)),
+        Err(refusal) => Err(refusal.of(principal)),
+    }
+}
+
+/// The same of one whose sender is known.
+async fn take_of(
+    request: Request,
+    admitted: Admitted,
+    web: &Web,
+    words: Words,
+    parse: impl FnOnce(&[u8], &mut Intake) -> Result<Answer, Refusal>,
+) -> Result<Taken, Refusal> {
     let ack = Ack::asked(request.uri(), web)?;
     let keyed = Keyed::of(&request, &admitted.gate, ack.deadline())?;
     let mut intake = web.intake();

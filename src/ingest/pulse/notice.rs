@@ -2,6 +2,7 @@
 
 use super::reason::Reason;
 use crate::access::is_fit;
+use crate::books::Marks;
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 use protocols::pulse::{self, Run, TaskId};
@@ -26,7 +27,7 @@ pub(super) struct Notice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Void {
     /// It is none, for this reason.
-    Refused(&'static str, String),
+    Refused(&'static str, Marks, String),
     /// It is one of no interest: of this kind.
     Passed(&'static str),
 }
@@ -70,10 +71,10 @@ impl<'d> Envelope<'d> {
         }
         if self.payload.len() > PAYLOAD_MAX {
             let text = format!("it has {} bytes", self.payload.len());
-            return Err(Void::Refused("message_too_large", text));
+            return Err(Void::Refused("message_too_large", Marks::default(), text));
         }
         let ended = pulse::parse(self.payload)
-            .map_err(|refused| Void::Refused(refused.label(), refused.to_string()))?;
+            .map_err(|why| Void::Refused(why.label(), Marks::default(), why.to_string()))?;
         let mut series = Vec::new();
         for name in named.iter().filter(|name| !name.is_empty() && is_fit(name)) {
             if !series.iter().any(|known| known == name) {
@@ -84,7 +85,8 @@ impl<'d> Envelope<'d> {
         let Some(run) = run else { return Err(Void::Passed("no_run")) };
         if series.is_empty() {
             let text = format!("task {task}: its routes {named:?} name no series");
-            return Err(Void::Refused(Reason::Series.label(), text));
+            let marks = marks(&task, run);
+            return Err(Void::Refused(Reason::Series.label(), marks, text));
         }
         Ok(Notice { exchange: self.exchange.to_owned(), task, run, ended, series })
     }
@@ -96,6 +98,15 @@ impl Notice {
         let Self { exchange, task, run, .. } = self;
         format!("{exchange} {task} {run}")
     }
+
+    /// By what its errors are told.
+    pub(super) fn marks(&self) -> Marks {
+        marks(&self.task, self.run)
+    }
+}
+
+fn marks(task: &TaskId, run: u16) -> Marks {
+    Marks::new(&[("task", task.as_str()), ("run", &run.to_string())])
 }
 
 impl fmt::Display for Notice {
@@ -139,7 +150,7 @@ mod tests {
         );
         assert_eq!(series(&["route.index.x"]), Err(Void::Passed("other_route")));
         for key in ["route.statistics", "route.statistics.", "route.statistics.a*"] {
-            let refused = matches!(series(&[key]), Err(Void::Refused("invalid_series", _)));
+            let refused = matches!(series(&[key]), Err(Void::Refused("invalid_series", ..)));
             assert!(refused, "{key}");
         }
         let own = open("failed", &["route.statistics.a"], &payload(r#","runId":3"#)).unwrap();
@@ -151,7 +162,7 @@ mod tests {
     fn what_is_no_message_or_none_for_us() {
         let keys = ["route.statistics.a"];
         let label = |exchange: &str, payload: &str| match open(exchange, &keys, payload) {
-            Err(Void::Refused(label, _) | Void::Passed(label)) => label,
+            Err(Void::Refused(label, ..) | Void::Passed(label)) => label,
             Ok(_) => "",
         };
         assert_eq!(label("completed", &payload("")), "no_run");

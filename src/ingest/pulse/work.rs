@@ -6,7 +6,7 @@ use super::notice::{Envelope, Notice, Void};
 use super::reason::Reason;
 use crate::access::Scopes;
 use crate::ingest::file::Decoder;
-use crate::ingest::intake::{Context, Intake, Who};
+use crate::ingest::intake::{Context, Intake};
 use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
 use crate::route::{Fate, Level, Receipt, Slip};
 use lapin::message::Delivery;
@@ -54,7 +54,9 @@ impl Desk {
 
     fn pass_over(&self, void: &Void) {
         match void {
-            Void::Refused(reason, why) => self.context.refuse(reason, 1, why.as_bytes(), Who(None)),
+            Void::Refused(reason, marks, why) => {
+                self.context.refuse_about(marks.clone(), reason, why.as_bytes());
+            }
             Void::Passed(kind) => self.context.book.noticed.add(kind, 1),
         }
     }
@@ -92,6 +94,7 @@ impl Desk {
     /// What becomes of it for good.
     async fn work(&self, notice: &Notice) -> Result<Result<(), Problem>, Left> {
         let mut intake = self.context.intake();
+        intake.about(notice.marks());
         self.pass_gate(&mut intake, notice);
         self.until_room(&intake).await?;
         let finding = self.artifacts.find(&notice.task, notice.run);
@@ -195,7 +198,7 @@ impl Desk {
     /// Counts what can never be taken.
     fn refuse(&self, notice: &Notice, reason: Reason, why: &str) {
         let text = format!("{notice}: {why}");
-        self.context.refuse(reason.label(), 1, text.as_bytes(), Who(None));
+        self.context.refuse_about(notice.marks(), reason.label(), text.as_bytes());
     }
 }
 
