@@ -220,12 +220,7 @@ impl Artifacts {
         let location = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
         let location = location.ok_or_else(|| wrong("it leads nowhere"))?;
         let to = from.join(location).map_err(|_| wrong("it leads to what is no URL"))?;
-        let is_safe = match to.scheme() {
-            "https" => true,
-            "http" => from.scheme() == "http",
-            _ => false,
-        };
-        if !is_safe || !to.has_host() {
+        if !may_lead(from, &to) {
             return Err(wrong("it leads to where nothing is fetched: from https only to https"));
         }
         if is_ours && !self.references && is_reference(answer).await {
@@ -261,6 +256,16 @@ impl Artifacts {
             Err(error) => Err(Failure::Passing(away(error.to_string()), None)),
         }
     }
+}
+
+/// What travelled encrypted does not go on in the clear, and nothing leads to a file.
+fn may_lead(from: &Url, to: &Url) -> bool {
+    let is_safe = match to.scheme() {
+        "https" => true,
+        "http" => from.scheme() == "http",
+        _ => false,
+    };
+    is_safe && to.has_host()
 }
 
 /// What the queue says of where an artifact is kept, or is made up by the task.
@@ -383,6 +388,140 @@ const WORDS: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::response::Response;
+    use protocols::UnixNanos;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use tokio::net::TcpListener;
+
+    const TASK: &str = "fN1SbArXTPSVFNUvaOlinQ";
+
+    type Answers = BTreeMap<&'static str, Vec<(u16, Vec<(&'static str, String)>, &'static str)>>;
+
+    /// A queue that answers for these names, one time after the other; what it was asked.
+    async fn queue(answers: Answers) -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (asked, answers) =
+            (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(answers)));
+        let log = Arc::clone(&asked);
+        let answer = move |request: Request| {
+            let path = request.uri().path();
+            log.lock().unwrap().push(path.to_owned());
+            let name = path.split_once("/artifacts/").map_or(path, |(_, name)| name);
+            let mut answers = answers.lock().unwrap();
+            let (status, headers, body) = match answers.get_mut(name) {
+                Some(left) if left.len() > 1 => left.remove(0),
+                Some(left) => left[0].clone(),
+                None => (404, Vec::new(), ""),
+            };
+            let mut response = Response::builder().status(status);
+            for (name, value) in headers {
+                response = response.header(name, value);
+            }
+            std::future::ready(response.body(Body::from(body)).unwrap())
+        };
+        let app = axum::Router::new().fallback(answer);
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (url, asked)
+    }
+
+    /// What is found of a task's artifacts `a`, `b`, and in how many requests.
+    async fn found(answers: Answers, more: Value) -> (Result<(String, Vec<u8>), Reason>, usize) {
+        let (root_url, asked) = queue(answers).await;
+        let mut section = json!({
+            "root_url": root_url, "artifacts": ["a", "b"], "retry": { "first": "1ms", "max": "2ms" },
+        });
+        section.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let tasks = serde_json::from_value(section).unwrap();
+        let clock = Clock::starting_at(UnixNanos::from_secs(1_700_000_000));
+        let patience = Duration::from_secs(20);
+        let artifacts = Artifacts::new(&tasks, 100, patience, clock).unwrap();
+        let found = artifacts.find(&TaskId::parse(TASK).unwrap(), 3).await;
+        let found = found.map(|artifact| (artifact.name.to_owned(), artifact.content));
+        let path = format!("/api/queue/v1/task/{TASK}/runs/3/artifacts/");
+        let asked = asked.lock().unwrap();
+        assert!(asked[0].starts_with(&path), "{asked:?}");
+        (found.map_err(|problem| problem.0), asked.len())
+    }
+
+    fn plain(status: u16, body: &'static str) -> (u16, Vec<(&'static str, String)>, &'static str) {
+        (status, Vec::new(), body)
+    }
+
+    #[tokio::test]
+    async fn names_are_tried_in_order() {
+        let check = async |a: u16, b: u16, expected: Result<(&str, &str), Reason>, requests| {
+            let answers = BTreeMap::from([("a", vec![plain(a, "A")]), ("b", vec![plain(b, "B")])]);
+            let (found, asked) = found(answers, json!({})).await;
+            let expected = expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+            assert_eq!((found, asked), (expected, requests), "{a} {b}");
+        };
+        check(200, 200, Ok(("a", "A")), 1).await;
+        check(404, 200, Ok(("b", "B")), 2).await;
+        check(403, 200, Ok(("b", "B")), 2).await;
+        check(404, 404, Err(Reason::Missing), 2).await;
+        check(410, 404, Err(Reason::Expired), 2).await;
+        check(404, 401, Err(Reason::Forbidden), 2).await;
+        check(424, 200, Err(Reason::Error), 1).await;
+        check(418, 200, Err(Reason::Answer), 1).await;
+        check(500, 200, Err(Reason::Unavailable), 6).await;
+        check(429, 200, Err(Reason::Unavailable), 6).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_away_for_a_while_is_asked_again() {
+        let mut answers: Vec<_> = [503, 502, 500, 408, 429].map(|status| plain(status, "")).into();
+        answers.push(plain(200, "at last"));
+        let (found, asked) = found(BTreeMap::from([("a", answers)]), json!({})).await;
+        assert_eq!((found.unwrap().1, asked), (b"at last".to_vec(), 6));
+    }
+
+    #[tokio::test]
+    async fn redirects_are_followed_within_reason() {
+        let to = |place: &str, kind: &str| {
+            let headers = vec![
+                ("location", place.to_owned()),
+                ("x-taskcluster-artifact-storage-type", kind.to_owned()),
+            ];
+            vec![(303, headers, "")]
+        };
+        let check = async |lead: Vec<_>, more: Value, expected: Result<&str, Reason>| {
+            let answers = BTreeMap::from([("a", lead), ("/kept", vec![plain(200, "kept")])]);
+            let found = found(answers, more).await.0;
+            let found = found.map(|(_, content)| String::from_utf8(content).unwrap());
+            assert_eq!(found, expected.map(str::to_owned));
+        };
+        check(to("/kept", "s3"), json!({}), Ok("kept")).await;
+        check(to("/kept", "object"), json!({}), Ok("kept")).await;
+        check(to("/kept", "reference"), json!({}), Err(Reason::Reference)).await;
+        check(to("/kept", "reference"), json!({ "references": true }), Ok("kept")).await;
+        let told = (303, vec![("location", "/kept".to_owned())], r#"{"storageType":"reference"}"#);
+        check(vec![told], json!({}), Err(Reason::Reference)).await;
+        check(to("file:///etc/passwd", "s3"), json!({}), Err(Reason::Redirect)).await;
+        check(vec![plain(303, "")], json!({}), Err(Reason::Redirect)).await;
+        check(to("a", "s3"), json!({}), Err(Reason::Redirect)).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_not_read() {
+        let long: &str = "x".repeat(101).leak();
+        let answers = BTreeMap::from([("a", vec![plain(200, long)])]);
+        assert_eq!(found(answers, json!({})).await.0, Err(Reason::TooLarge));
+    }
+
+    #[test]
+    fn nothing_leads_out_of_encryption() {
+        let leads =
+            |from: &str, to: &str| may_lead(&Url::parse(from).unwrap(), &Url::parse(to).unwrap());
+        assert!(leads("https://a/", "https://b/") && leads("http://a/", "http://b/"));
+        assert!(leads("http://a/", "https://b/"));
+        assert!(!leads("https://a/", "http://b/"));
+        assert!(!leads("http://a/", "file:///b") && !leads("http://a/", "ftp://b/"));
+    }
 
     #[test]
     fn delays_double_and_a_wish_is_kept() {

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Where messages come from.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Line {
     connection: Connection,
     channel: Channel,
     consumer: Consumer,
+    /// Whatever else happens, its end is that of the stream.
+    _severing: DropGuard,
 }
 
 impl Source {
@@ -70,14 +73,17 @@ impl Source {
 
     /// Connects, declares the queue, and has messages sent.
     pub(super) async fn attach(&self) -> Result<Line, String> {
-        let connecting = carrier::connect(&self.uri, &self.tls);
+        let sever = CancellationToken::new();
+        let severing = sever.clone().drop_guard();
+        let connecting = carrier::connect(&self.uri, &self.tls, &sever);
         let stream = timeout(CONNECT_WAIT, connecting).await.map_err(|_| LATE)?;
         let stream = stream.map_err(|error| error.to_string())?;
-        let attached = timeout(ANSWER_WAIT, self.attach_over(stream)).await.map_err(|_| LATE)?;
+        let attaching = self.attach_over(stream, severing);
+        let attached = timeout(ANSWER_WAIT, attaching).await.map_err(|_| LATE)?;
         attached.map_err(|error| error.to_string())
     }
 
-    async fn attach_over(&self, stream: Carrier) -> lapin::Result<Line> {
+    async fn attach_over(&self, stream: Carrier, severing: DropGuard) -> lapin::Result<Line> {
         // It asks once, and is not to try again: by then there is another stream.
         let stream = Mutex::new(Some(stream));
         let take = async move |_: AMQPUri, _| match stream.lock() {
@@ -100,7 +106,7 @@ impl Source {
         let options = BasicConsumeOptions::default();
         let consumer =
             channel.basic_consume(queue(), TAG.into(), options, FieldTable::default()).await?;
-        Ok(Line { connection, channel, consumer })
+        Ok(Line { connection, channel, consumer, _severing: severing })
     }
 }
 
@@ -157,6 +163,9 @@ const LATE: &str = "it does not answer in time";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
 
     #[test]
     fn addresses_of_brokers() {
@@ -172,5 +181,22 @@ mod tests {
         for url in ["", "pulse.example.com", "https://pulse.example.com", "amqp://"] {
             assert!(address(url).is_err(), "{url}");
         }
+    }
+
+    /// The client's thread ends as well, or the listener would gather them.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_broker_that_says_nothing_is_left() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("amqp://{}", silent.local_addr().unwrap());
+        let section = json!({ "url": url, "username": "u", "password": "p" });
+        let source = Source::new(&serde_json::from_value(section).unwrap(), "statistics").unwrap();
+        let (attached, accepted) =
+            tokio::join!(timeout(Duration::from_millis(300), source.attach()), silent.accept());
+        assert!(attached.is_err(), "it waits for longer than this");
+        let mut stream = accepted.unwrap().0;
+        let mut said = Vec::new();
+        let end = timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await;
+        assert!(end.is_ok(), "the stream ends");
+        assert!(said.starts_with(b"AMQP"));
     }
 }
