@@ -138,6 +138,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let after = text(RETRY_AFTER.as_str()).and_then(|secs| secs.parse().ok());
     let replayed = text("idempotency-replayed") == Some("true");
+    let conflict = text("idempotency-conflict") == Some("true");
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
@@ -145,7 +146,7 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
             break;
         }
     }
-    Ok(Told { status, after: after.map(Duration::from_secs), replayed, body })
+    Ok(Told { status, after: after.map(Duration::from_secs), replayed, conflict, body })
 }
 
 /// How long to wait after so many failures: twice as long each time, less by chance so that many

@@ -13,6 +13,7 @@
 //! A task's output is not to be trusted: of one run no more than [`LINES_MAX`] lines are taken, and
 //! of each no more than [`OBJECT_MAX`].
 
+mod once;
 mod pipe;
 mod queue;
 mod sender;
@@ -20,6 +21,7 @@ mod sender;
 use crate::client::Place;
 use crate::units::Span;
 use clap::Args;
+use once::{Gaps, Log};
 use pipe::Pipe;
 use protocols::marked::{Found, Marked};
 use queue::Queue;
@@ -40,6 +42,18 @@ pub struct Arguments {
     /// Stands before the name of every series
     #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
     pub series_prefix: String,
+    /// Count each point once, however often this log is read: by its task, run and place in it
+    #[arg(long)]
+    pub once: bool,
+    /// The task whose log it is, which says --once; by default $TASK_ID
+    #[arg(long, value_name = "ID")]
+    pub task: Option<String>,
+    /// Its run; by default $RUN_ID, or 0
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Tells this log from other ones of the same run
+    #[arg(long, default_value = "", value_name = "NAME", hide_default_value = true)]
+    pub log: String,
     /// How long what is queued may take at the end of the log
     #[arg(long, default_value = "2s", value_parser = Span::parse, value_name = "SPAN")]
     pub grace: Span,
@@ -49,8 +63,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 {
     let queue = Arc::new(Queue::default());
     let place = arguments.place.clone().within(environment);
-    let sender = Sender::start(place, arguments.series_prefix.clone(), Arc::clone(&queue));
-    let mut taking = Taking { queue: &queue, counts: Counts::default() };
+    let log = arguments.log(environment).unwrap_or_else(|why| {
+        // No reason to hold up a log.
+        let _ = writeln!(io::stderr().lock(), "pointsman logs: {why}");
+        None
+    });
+    let gaps = log.is_some().then(Gaps::default);
+    let prefix = arguments.series_prefix.clone();
+    let sender = Sender::start(place, prefix, log, Arc::clone(&queue));
+    let mut taking = Taking { queue: &queue, gaps, counts: Counts::default() };
     let passed = if arguments.prefix.is_empty() {
         Pipe::standard().and_then(|mut pipe| pipe.pass(|_| ()))
     } else {
@@ -66,9 +87,27 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
     u8::from(passed.is_err())
 }
 
+impl Arguments {
+    /// Which log it is, if its points are to count once.
+    fn log(&self, environment: &BTreeMap<String, String>) -> Result<Option<Log>, &'static str> {
+        let said = |option: &Option<String>, variable: &str| {
+            let set = || environment.get(variable).cloned();
+            option.clone().or_else(set).filter(|text| !text.is_empty())
+        };
+        if !self.once && self.task.is_none() {
+            return Ok(None);
+        }
+        let task = said(&self.task, "TASK_ID").ok_or(NO_TASK)?;
+        let run = said(&self.run, "RUN_ID").unwrap_or_else(|| "0".to_owned());
+        Ok(Some(Log::new(&task, &run, &self.log, &self.series_prefix)))
+    }
+}
+
 /// Takes what is found to the queue.
 struct Taking<'q> {
     queue: &'q Queue,
+    /// Where points are to count once.
+    gaps: Option<Gaps>,
     counts: Counts,
 }
 
@@ -88,15 +127,22 @@ struct Counts {
 
 impl Taking<'_> {
     fn take(&mut self, found: Found<'_>) {
+        let place = self.counts.queued + self.counts.queue_full;
+        let is_admitted = self.gaps.as_ref().is_none_or(|gaps| gaps.admit(place));
         let counts = &mut self.counts;
         let count = match found {
             Found::NoObject => &mut counts.no_object,
             Found::TooLong => &mut counts.too_long,
-            Found::Object(_) if counts.queued + counts.queue_full >= LINES_MAX => {
-                &mut counts.too_many
+            Found::Object(_) if place >= LINES_MAX => &mut counts.too_many,
+            Found::Object(object) if is_admitted && self.queue.push(place, object) => {
+                &mut counts.queued
             }
-            Found::Object(object) if self.queue.push(object) => &mut counts.queued,
-            Found::Object(_) => &mut counts.queue_full,
+            Found::Object(_) => {
+                if let Some(gaps) = &mut self.gaps {
+                    gaps.open(place);
+                }
+                &mut counts.queue_full
+            }
         };
         *count += 1;
     }
@@ -119,6 +165,9 @@ impl Counts {
             (self.too_many, "too many"),
         ];
         let mut text = format!("pointsman logs: {} points accepted", sent.accepted);
+        if sent.repeated > 0 {
+            text.push_str(&format!(" ({} of them when they were sent before)", sent.repeated));
+        }
         for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
             text.push_str(&format!(", {count} {what}"));
         }
@@ -128,6 +177,9 @@ impl Counts {
         text + "\n"
     }
 }
+
+const NO_TASK: &str = "--once counts points by the task whose log it is, and there is neither --task \
+                       nor $TASK_ID: if this log is read again, they count again";
 
 /// Of one run.
 const LINES_MAX: u64 = 10_000;
@@ -142,7 +194,7 @@ mod tests {
     #[test]
     fn there_is_an_end_to_what_is_taken() {
         let queue = Queue::default();
-        let mut taking = Taking { queue: &queue, counts: Counts::default() };
+        let mut taking = Taking { queue: &queue, gaps: None, counts: Counts::default() };
         for _ in 0..LINES_MAX + 5 {
             taking.take(Found::Object(b"{}"));
         }

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Gateway, all_to, eventually};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -220,22 +222,126 @@ async fn files_whose_points_are_denied_are_refused() {
     assert_eq!(*denied, 2);
 }
 
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn lines(numbers: std::ops::Range<u64>) -> String {
+    numbers.map(line).collect()
+}
+
+async fn is_moved(dir: &TempDir, to: &str) {
+    let to = dir.path().join(to);
+    eventually(&format!("{} is there", to.display()), async || to.exists().then_some(())).await;
+}
+
 #[tokio::test]
-async fn a_compressed_file_in_a_folder_is_refused() {
+async fn a_compressed_file_in_a_folder_is_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(&dir, "drop = 'DIR'").await;
-    append(&dir.path().join("a.jsonl.gz"), "whatever it is\n");
-    fs::write(dir.path().join("b.jsonl"), b"\x1f\x8b\x08 and so on\n").unwrap();
-    for name in ["a.jsonl.gz", "b.jsonl"] {
-        let list = dir.path().join(format!("refused/{name}.refused"));
-        let told = eventually("it is moved", async || {
-            let moved = dir.path().join("refused").join(name).exists();
-            fs::read_to_string(&list).ok().filter(|_| moved)
-        })
-        .await;
-        assert!(told.contains("it is compressed"), "{told}");
+    let write = |name: &str, bytes: &[u8]| {
+        let hidden = dir.path().join(format!(".{name}"));
+        fs::write(&hidden, bytes).unwrap();
+        fs::rename(hidden, dir.path().join(name)).unwrap();
+    };
+    // Two members, and a last line without an end.
+    let members = [gzip(&lines(0..2)), gzip(line(2).trim_end())].concat();
+    write("a.jsonl.gz", &members);
+    write("b.csv.gz", &gzip("value\n3\n4\n"));
+    // Whatever it is called.
+    write("c.jsonl", &gzip(&lines(5..6)));
+    for name in ["a.jsonl.gz", "b.csv.gz", "c.jsonl"] {
+        is_moved(&dir, &format!("done/{name}")).await;
     }
-    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_failed": 2 }));
+    receives(&gateway, 6).await;
+    eventually("all go out", async || (values(&gateway).len() == 6).then_some(())).await;
+    assert!(gateway.stdout().contains("\"name\":\"b\""), "the table names its series");
+    // Half of one, none, and what nobody can unpack here.
+    let long = gzip(&lines(0..20_000));
+    write("half.jsonl.gz", &long[..long.len() / 2]);
+    write("none.jsonl.gz", b"whatever it is\n");
+    write("other.jsonl.zst", b"(\xb5/\xfd\n");
+    is_moved(&dir, "done/half.jsonl.gz").await;
+    is_moved(&dir, "refused/none.jsonl.gz").await;
+    is_moved(&dir, "refused/other.jsonl.zst").await;
+    let told = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(told("done/half.jsonl.gz.refused").contains("the gzip is cut off"));
+    assert!(told("refused/none.jsonl.gz.refused").contains("the gzip is damaged"));
+    assert!(told("refused/other.jsonl.zst.refused").contains("not by gzip"));
+    let book = book(&gateway).await;
+    assert!((7..20_000).contains(&book["received"].as_u64().unwrap()), "{book}");
+    let rejected = &book["rejected"];
+    assert_eq!((&rejected["gzip_broken"], &rejected["file_failed"]), (&2.into(), &1.into()));
+}
+
+/// It holds more than it may: what is before that counts.
+#[tokio::test]
+async fn a_file_that_unpacks_to_too_much_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(&dir, "drop = 'DIR'\nunpacked = '1MiB'").await;
+    let bomb = line(0) + &" ".repeat(64 << 20);
+    fs::write(dir.path().join("bomb.jsonl.gz"), gzip(&bomb)).unwrap();
+    is_moved(&dir, "done/bomb.jsonl.gz").await;
+    receives(&gateway, 1).await;
+    let book = book(&gateway).await;
+    assert_eq!(book["rejected"]["unpacked_too_large"], 1, "{book}");
+    assert!(book["received_bytes"].as_u64().unwrap() <= 1 << 20, "{book}");
+}
+
+/// As they come, with what is written to them later, over a restart; and only if somebody asks.
+#[tokio::test]
+async fn compressed_files_are_followed_where_a_path_names_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.jsonl.gz");
+    let mut gateway = gateway(&dir, "paths = ['DIR/*.jsonl', 'DIR/a*.jsonl.gz']").await;
+    fs::write(dir.path().join("rotated.jsonl.gz"), gzip(&lines(90..95))).unwrap();
+    fs::write(&file, gzip(&lines(0..3))).unwrap();
+    receives(&gateway, 3).await;
+    File::options().append(true).open(&file).unwrap().write_all(&gzip(&lines(3..5))).unwrap();
+    receives(&gateway, 5).await;
+    assert!(gateway.terminate().await.status.success());
+    let mut seen = values(&gateway);
+    File::options().append(true).open(&file).unwrap().write_all(&gzip(&lines(5..6))).unwrap();
+    gateway.restart().await;
+    receives(&gateway, 1).await;
+    eventually("it goes out", async || (!values(&gateway).is_empty()).then_some(())).await;
+    seen.extend(values(&gateway));
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({}));
+}
+
+/// The same log again, compressed, longer, over a restart: each line of it counts once.
+#[tokio::test]
+async fn a_file_that_comes_again_counts_once_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "drop = 'DIR'\nonce = true\nformat = 'log'";
+    let mut gateway = gateway(&dir, keys).await;
+    let log = |numbers: std::ops::Range<u64>| {
+        let lines = numbers.map(|number| format!("make\n[taskcluster-task:stat] {}", line(number)));
+        lines.collect::<String>()
+    };
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    write("T-0.log", log(0..5).as_bytes());
+    is_moved(&dir, "done/T-0.log").await;
+    write("T-0.log.gz", &gzip(&log(0..8)));
+    is_moved(&dir, "done/T-0.log.gz").await;
+    receives(&gateway, 8).await;
+    assert_eq!(book(&gateway).await["noticed"]["repeated_line"], 10);
+    assert!(gateway.terminate().await.status.success());
+    let mut seen = values(&gateway);
+    gateway.restart().await;
+    write("T-0.log", log(0..9).as_bytes());
+    // Another run is another log.
+    write("T-1.log", log(20..22).as_bytes());
+    is_moved(&dir, "done/T-0.log.1").await;
+    is_moved(&dir, "done/T-1.log").await;
+    receives(&gateway, 3).await;
+    eventually("they go out", async || (values(&gateway).len() == 3).then_some(())).await;
+    seen.extend(values(&gateway));
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq((0..9).chain(20..22)));
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn the_examples_of_the_guide_run_and_their_points_come_in() {
     let guide = std::fs::read_to_string("docs/tasks.md").unwrap();
     let examples = examples(&guide);
     let runs = examples.iter().filter(|example| matches!(&*example.language, "sh" | "python"));
-    assert_eq!(runs.clone().count(), 7, "the examples are found");
+    assert_eq!(runs.clone().count(), 8, "the examples are found");
     for example in runs {
         run(example, dir.path(), &gateway);
     }

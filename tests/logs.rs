@@ -16,7 +16,9 @@ use serde_json::Value;
 
 fn command(to: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.env_remove("POINTSMAN_URL").env_remove("POINTSMAN_TOKEN_FILE");
+    for variable in ["POINTSMAN_URL", "POINTSMAN_TOKEN_FILE", "TASK_ID", "RUN_ID"] {
+        command.env_remove(variable);
+    }
     command.args(["logs", "--to", to]).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -61,6 +63,105 @@ async fn points_of_a_log_reach_the_gateway() {
     for name in ["task-statistics/a", "task-statistics/b", "task-statistics/e"] {
         assert!(gateway.stdout().contains(&format!("\"name\":\"{name}\"")), "{}", gateway.stdout());
     }
+}
+
+/// A log of points with these numbers, with a line that is none and one that is no point in between.
+fn numbered(numbers: std::ops::Range<u64>) -> String {
+    let lines = numbers.map(|number| match number % 7 {
+        3 => "make all\n[taskcluster-task:stat] {\"name\":1}\n".to_owned() + &mark(number),
+        _ => mark(number),
+    });
+    lines.collect()
+}
+
+/// A gateway, and the command that reads a log of run 0 of task T.
+async fn counting_once(more: &'static [&'static str]) -> (Gateway, impl AsyncFn(String) -> String) {
+    let config = [API, "[backends.out]\nkind = 'stdout'\n", &all_to(&["out"])].concat();
+    let gateway = Gateway::start(&config).await;
+    let to = format!("http://{}", gateway.addr("api", "tcp"));
+    let read = async move |log: String| {
+        let arguments = [&["--task", "T", "--run", "0", "--grace", "20s"], more].concat();
+        told(&logs(&to, &arguments, log).await)
+    };
+    (gateway, read)
+}
+
+/// The numbers of all points that went out.
+async fn numbers(gateway: &mut Gateway) -> Vec<u64> {
+    gateway.terminate().await;
+    let mut numbers: Vec<_> = gateway.stdout().lines().map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Whole, cut off, longer, by two readers at once, and once more over a restart of the gateway.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_read_again_counts_once() {
+    let (mut gateway, read) = counting_once(&[]).await;
+    let (short, middle, whole) = (numbered(0..5), numbered(0..150), numbered(0..400));
+    assert!(read(short.clone()).await.contains("5 points accepted, 1 refused"));
+    let again = read(short.clone()).await;
+    assert!(again.contains("5 points accepted (5 of them when they were sent before)"), "{again}");
+    let longer = read(middle.clone()).await;
+    assert!(longer.contains("150 points accepted (5 of them when"), "{longer}");
+    tokio::join!(read(whole.clone()), read(whole.clone()), read(middle));
+    let shorter = read(short).await;
+    assert!(shorter.contains("accepted (5 of them"), "{shorter}");
+    let all = read(whole).await;
+    assert!(all.contains("400 points accepted (400 of them when they were sent before)"), "{all}");
+    assert!(numbers(&mut gateway).await.into_iter().eq(0..400), "each of them, once");
+}
+
+/// Line by line, as a task writes them, and then in one go; and the other way round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_a_log_came_makes_no_difference() {
+    let config = [API, "[backends.out]\nkind = 'stdout'\n", &all_to(&["out"])].concat();
+    let mut gateway = Gateway::start(&config).await;
+    let to = format!("http://{}", gateway.addr("api", "tcp"));
+    let arguments = ["--once", "--grace", "20s"];
+    let read = async |task: &str, pieces: Vec<String>| {
+        let mut command = command(&to, &arguments);
+        command.env("TASK_ID", task).env("RUN_ID", "1");
+        #[allow(clippy::disallowed_methods)] // A task takes its time, on a thread of its own.
+        let run = move || {
+            let mut child = command.spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            for piece in pieces {
+                stdin.write_all(piece.as_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+            drop(stdin);
+            told(&child.wait_with_output().unwrap())
+        };
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    let slowly = |numbers: std::ops::Range<u64>| numbers.map(|n| numbered(n..n + 1)).collect();
+    for (task, first, then) in
+        [("A", slowly(0..20), vec![numbered(0..30)]), ("B", vec![numbered(0..20)], slowly(0..30))]
+    {
+        assert!(read(task, first).await.contains("20 points accepted,"));
+        let told = read(task, then).await;
+        assert!(told.contains("30 points accepted (20 of them when"), "{told}");
+    }
+    let twice = (0..30).flat_map(|number| [number; 2]);
+    assert!(numbers(&mut gateway).await.into_iter().eq(twice), "each of both tasks, once");
+}
+
+/// What was sent as this log was another one: nothing is lost silently, and a name mends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_log_of_the_same_run_needs_a_name() {
+    let (mut gateway, read) = counting_once(&[]).await;
+    assert!(read(numbered(0..5)).await.contains("5 points accepted"));
+    let told = read(numbered(100..103)).await;
+    assert!(told.contains("0 points accepted") && told.contains("3 unsettled"), "{told}");
+    assert!(told.contains("tell it from that with --log"), "{told}");
+    let to = format!("http://{}", gateway.addr("api", "tcp"));
+    let arguments = ["--task", "T", "--run", "0", "--log", "tests"];
+    assert!(self::told(&logs(&to, &arguments, numbered(100..103)).await).contains("3 points"));
+    let without = self::told(&logs(&to, &["--once"], numbered(200..201)).await);
+    assert!(without.contains("neither --task nor $TASK_ID") && without.contains("1 points"));
+    let numbers = numbers(&mut gateway).await;
+    assert!(numbers.into_iter().eq((0..5).chain(100..103).chain(200..201)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,8 @@ pub enum Verdict {
     /// It will never be known for all of it, or some backend will never have all of it; to send it
     /// again would count points twice.
     Unsettled(String),
+    /// Another body was sent under this key before, and nothing came of this one.
+    Conflict(String),
     /// The body is larger than the gateway takes.
     TooLarge,
     /// No body would be taken: a person has to mend something.
@@ -33,6 +35,15 @@ pub struct Taken {
     pub refused: Vec<(usize, String)>,
     /// How many more were refused.
     pub unlisted: u64,
+    /// Whether all of this was so before: the same body was sent under the same key.
+    pub repeated: bool,
+}
+
+impl Taken {
+    /// Whether nothing was accepted, as far as is known.
+    pub fn is_nothing(&self) -> bool {
+        self.accepted == Some(0) && !self.repeated
+    }
 }
 
 /// An answer.
@@ -42,6 +53,8 @@ pub(super) struct Told {
     pub(super) after: Option<Duration>,
     /// It is the answer of an earlier request with the same key.
     pub(super) replayed: bool,
+    /// An earlier request with the same key was another one.
+    pub(super) conflict: bool,
     pub(super) body: Vec<u8>,
 }
 
@@ -49,12 +62,13 @@ impl Told {
     pub(super) fn verdict(&self) -> Verdict {
         let (status, after) = (self.status, self.after);
         match status {
-            204 => Verdict::Taken(Taken::default()),
+            204 => Verdict::Taken(Taken { repeated: self.replayed, ..Taken::default() }),
             200..=299 | 400 => self.counts(),
             401 => Verdict::Never(self.why("the gateway asks for credentials (--token-file)")),
             403 => Verdict::Never(self.why("the gateway does not allow it")),
             404 | 405 | 415 => Verdict::Never(self.why(NO_GATEWAY)),
             413 => Verdict::TooLarge,
+            422 if self.conflict => Verdict::Conflict(self.why("something else was sent before")),
             422 => Verdict::Unsettled(self.why("not all of it can be delivered")),
             // It will be the same for ever under this key.
             500..=599 if self.replayed => Verdict::Unsettled(self.why("not all of it was kept")),
@@ -85,6 +99,7 @@ impl Told {
             accepted: Some(body.accepted),
             refused: refused.collect(),
             unlisted: body.unlisted,
+            repeated: self.replayed,
         })
     }
 
@@ -123,7 +138,7 @@ mod tests {
 
     fn verdict(status: u16, replayed: bool, body: &str) -> Verdict {
         let after = Some(Duration::from_secs(1));
-        Told { status, after, replayed, body: body.into() }.verdict()
+        Told { status, after, replayed, conflict: false, body: body.into() }.verdict()
     }
 
     #[test]
@@ -131,18 +146,19 @@ mod tests {
         let error = r#"{"error":{"code":1,"message":"so\u001b so"}}"#;
         let again =
             |why: &str| Verdict::Again { why: why.into(), after: Some(Duration::from_secs(1)) };
-        let taken = |accepted, refused: &[(usize, &str)], unlisted| {
+        let taken = |accepted, refused: &[(usize, &str)], unlisted, repeated| {
             let refused = refused.iter().map(|(line, why)| (*line, (*why).to_owned())).collect();
-            Verdict::Taken(Taken { accepted, refused, unlisted })
+            Verdict::Taken(Taken { accepted, refused, unlisted, repeated })
         };
         for (status, replayed, body, expected) in [
-            (204, false, "", taken(None, &[], 0)),
-            (200, false, r#"{"accepted":7,"rejected":[]}"#, taken(Some(7), &[], 0)),
+            (204, false, "", taken(None, &[], 0, false)),
+            (204, true, "", taken(None, &[], 0, true)),
+            (200, false, r#"{"accepted":7,"rejected":[]}"#, taken(Some(7), &[], 0, false)),
             (
                 400,
                 true,
                 r#"{"accepted":1,"rejected":[{"index":3,"error":"no"}],"unlisted":5}"#,
-                taken(Some(1), &[(3, "no")], 5),
+                taken(Some(1), &[(3, "no")], 5, true),
             ),
             (400, false, error, Verdict::Never(format!("{NO_GATEWAY}: 400 so  so"))),
             (200, false, "<html>", Verdict::Never(format!("{NO_GATEWAY}: 200"))),
@@ -163,5 +179,8 @@ mod tests {
         ] {
             assert_eq!(verdict(status, replayed, body), expected, "{status} {body}");
         }
+        let told = Told { status: 422, conflict: true, body: error.into(), ..Told::default() };
+        let expected = "something else was sent before: 422 so  so";
+        assert_eq!(told.verdict(), Verdict::Conflict(expected.to_owned()));
     }
 }

@@ -52,6 +52,11 @@ pub struct Config {
     pub prefix: Option<String>,
     /// Files: what stands before the name of every series.
     pub series: Option<String>,
+    /// Files: how much a compressed one may hold.
+    pub unpacked: Option<Size>,
+    /// Files: one of the same name is the same one read again, and each line of it counts once.
+    #[serde(default)]
+    pub once: bool,
     /// Pulse: who tells which tasks have ended.
     pub broker: Option<Broker>,
     /// Pulse: where what they leave behind is fetched.
@@ -196,6 +201,11 @@ impl Config {
         self.limits.idle.unwrap_or(usual).0
     }
 
+    /// How much a compressed file may hold.
+    pub fn unpacked(&self) -> u64 {
+        self.unpacked.unwrap_or(UNPACKED).0
+    }
+
     /// Where files are looked for, or messages come from, as it is shown.
     pub fn places(&self) -> Vec<String> {
         let paths = self.paths.iter().flatten().cloned();
@@ -221,3 +231,6 @@ impl Config {
         self.bind.iter().map(one).collect()
     }
 }
+
+/// Far more than a task's log, and unpacked within seconds.
+const UNPACKED: Size = Size::mib(1024);

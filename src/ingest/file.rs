@@ -17,6 +17,7 @@ mod decode;
 mod folder;
 mod follow;
 mod glob;
+mod packed;
 mod positions;
 
 pub(super) use decode::Decoder;
@@ -26,6 +27,7 @@ use super::intake::{Context, Intake, Who};
 use crate::books::Marks;
 use folder::Folder;
 use follow::{Followed, Open};
+use packed::Flaw;
 use positions::Positions;
 use protocols::Point;
 use std::fs::File;
@@ -87,7 +89,7 @@ impl Desk {
     /// Lets a file have its turn: reads a few chunks, and keeps now and then where that is.
     async fn read_some(&mut self, open: &mut Open) -> Step {
         for _ in 0..TURN {
-            match self.read(&mut open.file, &mut open.decoder).await {
+            match self.read(open).await {
                 Step::More => open.note(self),
                 last => return last,
             }
@@ -97,26 +99,25 @@ impl Desk {
     }
 
     /// Reads a chunk of a file, and hands over what is in it.
-    async fn read(&mut self, file: &mut File, decoder: &mut Decoder) -> Step {
+    async fn read(&mut self, open: &mut Open) -> Step {
         if self.context.stop.is_cancelled() {
             return Step::Halt;
         }
         self.pause().await;
-        let len = match blocking(|| read(file, &mut self.buffer)) {
+        let len = match blocking(|| open.read(&mut self.buffer)) {
             Ok(0) => return Step::End,
             Ok(len) => len,
-            Err(error) => {
-                let text = format!("{}: {error}", decoder.name());
-                let marks = Marks::new(&[("file", decoder.name())]);
-                self.context.refuse_about(marks, "file_failed", text.as_bytes());
-                return Step::Halt;
-            }
+            Err(flaw) => return self.refuse_rest(open, &flaw),
         };
         self.context.book.received_bytes.add(len as u64);
-        self.turn_to(decoder);
+        self.turn_to(&open.decoder);
+        let known = open.known;
         let chunk = self.buffer.get(..len).unwrap_or_default();
-        blocking(|| decoder.feed(chunk, &mut self.intake));
-        self.hand_over(decoder);
+        let passed = if known > 0 { open.pass_over(chunk) } else { 0 };
+        self.context.book.noticed.add("repeated_line", known - open.known);
+        let chunk = chunk.get(passed..).unwrap_or_default();
+        blocking(|| open.decoder.feed(chunk, &mut self.intake));
+        self.hand_over(&mut open.decoder);
         self.intake.ease().await;
         Step::More
     }
@@ -126,6 +127,29 @@ impl Desk {
         if self.context.book.tallies.is_asked() {
             self.intake.about(Marks::new(&[("file", decoder.name())]));
         }
+    }
+
+    /// No more of a file can be read. Of a compressed one what is before that counts, and only that.
+    fn refuse_rest(&self, open: &mut Open, flaw: &Flaw) -> Step {
+        let name = open.decoder.name();
+        let text = format!("{name}: {flaw}");
+        let marks = Marks::new(&[("file", name)]);
+        self.context.refuse_about(marks, flaw.reason(), text.as_bytes());
+        if open.packed.is_none() {
+            return Step::Halt;
+        }
+        open.decoder.refused_whole(flaw.to_string());
+        Step::End
+    }
+
+    /// What was read is all there is: a last line counts though it has no end.
+    fn end(&mut self, open: &mut Open) {
+        self.turn_to(&open.decoder);
+        if open.known == 0 {
+            open.decoder.end(&mut self.intake);
+        }
+        self.hand_over(&mut open.decoder);
+        open.note(self);
     }
 
     fn hand_over(&mut self, decoder: &mut Decoder) {
@@ -220,11 +244,11 @@ mod tests {
         let line = format!("{}\n", " ".repeat(CHUNK - 1));
         std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
         let (mut desk, _listener) = desk(dir.path());
-        let mut open = Open::new(path, &mut desk).unwrap();
+        let mut open = Open::new(path, false, &mut desk).unwrap();
         assert_eq!(desk.read_some(&mut open).await, Step::More);
         assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
         let mut kept = Positions::read(dir.path(), &desk.context);
-        assert!(kept.of(open.id, &mut open.file).unwrap().offset > 0);
+        assert!(kept.of(open.id, &mut open.file, false).unwrap().offset > 0);
         assert_eq!(desk.read_some(&mut open).await, Step::End);
         assert_eq!(open.decoder.read(), ((TURN + 1) * CHUNK) as u64);
     }
@@ -237,10 +261,10 @@ mod tests {
         let (mut desk, _listener) = desk(dir.path());
         for text in ["x", "y", "z"] {
             std::fs::write(&path, text.repeat(1000)).unwrap();
-            let mut open = Open::new(path.clone(), &mut desk).unwrap();
+            let mut open = Open::new(path.clone(), false, &mut desk).unwrap();
             assert_eq!(open.decoder.read(), 0, "it is not the one before");
-            desk.positions.note(open.id, &path, &mut open.file, 900, 1);
-            assert_eq!(desk.positions.of(open.id, &mut open.file).unwrap().offset, 900);
+            desk.positions.note(open.id, &path, &mut open.file, false, 900, 1);
+            assert_eq!(desk.positions.of(open.id, &mut open.file, false).unwrap().offset, 900);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Objects on their way from the log to the sender, no more than fit.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -14,7 +15,8 @@ pub(super) struct Queue {
 struct Waiting {
     /// Line after line, with their ends.
     bytes: Vec<u8>,
-    lines: u64,
+    /// Of each of them, which of the log's points it is.
+    places: VecDeque<u64>,
     /// The log has ended.
     closed: bool,
 }
@@ -24,17 +26,18 @@ struct Waiting {
 pub(super) struct Lines {
     pub(super) bytes: Vec<u8>,
     pub(super) count: u64,
+    pub(super) places: Vec<u64>,
 }
 
 impl Queue {
-    /// Adds a line, if there is room.
-    pub(super) fn push(&self, line: &[u8]) -> bool {
+    /// Adds a line, if there is room: the point of the log at that place.
+    pub(super) fn push(&self, place: u64, line: &[u8]) -> bool {
         let mut waiting = self.lock();
         let fits = waiting.bytes.len() + line.len() < BYTES_MAX;
         if fits {
             waiting.bytes.extend_from_slice(line);
             waiting.bytes.push(b'\n');
-            waiting.lines += 1;
+            waiting.places.push_back(place);
             self.news.notify_one();
         }
         fits
@@ -51,7 +54,7 @@ impl Queue {
         loop {
             {
                 let mut waiting = self.lock();
-                if waiting.lines > 0 {
+                if !waiting.places.is_empty() {
                     return Some(waiting.take());
                 }
                 if waiting.closed {
@@ -74,9 +77,10 @@ impl Lines {
         let end = memchr::memchr_iter(b'\n', &self.bytes).nth(middle.checked_sub(1)?)? + 1;
         let (first, second) = self.bytes.split_at_checked(end)?;
         let count = middle as u64;
+        let (places, others) = self.places.split_at_checked(middle).unwrap_or_default();
         Some([
-            Self { bytes: first.to_vec(), count },
-            Self { bytes: second.to_vec(), count: self.count - count },
+            Self { bytes: first.to_vec(), count, places: places.to_vec() },
+            Self { bytes: second.to_vec(), count: self.count - count, places: others.to_vec() },
         ])
     }
 }
@@ -89,9 +93,9 @@ impl Waiting {
         let end = memchr::memrchr(b'\n', room).map_or(self.bytes.len(), |end| end + 1);
         let rest = self.bytes.split_off(end);
         let bytes = std::mem::replace(&mut self.bytes, rest);
-        let count = memchr::memchr_iter(b'\n', &bytes).count() as u64;
-        self.lines -= count.min(self.lines);
-        Lines { bytes, count }
+        let count = memchr::memchr_iter(b'\n', &bytes).count();
+        let places = self.places.drain(..count.min(self.places.len())).collect();
+        Lines { bytes, count: count as u64, places }
     }
 }
 
@@ -109,23 +113,25 @@ mod tests {
     async fn lines_come_in_order_and_in_requests_of_a_good_size() {
         let queue = Queue::default();
         let line = vec![b'x'; 100 << 10];
-        let pushed = (0..100).filter(|_| queue.push(&line)).count();
+        let pushed = (0..100).filter(|place| queue.push(*place, &line)).count();
         assert_eq!(pushed, BYTES_MAX / (line.len() + 1));
         queue.close();
-        let mut taken = 0;
+        let (mut taken, mut places) = (0, Vec::new());
         while let Some(lines) = queue.take().await {
             assert!(lines.bytes.len() <= REQUEST_MAX && lines.bytes.ends_with(b"x\n"));
             taken += lines.count;
+            places.extend(lines.places);
         }
         assert_eq!(taken, pushed as u64);
+        assert!(places.into_iter().eq(0..taken));
     }
 
     #[test]
     fn lines_are_cut_in_two() {
-        let lines = Lines { bytes: b"1\n2\n3\n".to_vec(), count: 3 };
+        let lines = Lines { bytes: b"1\n2\n3\n".to_vec(), count: 3, places: vec![5, 6, 7] };
         let [first, second] = lines.halves().unwrap();
-        assert_eq!(first, Lines { bytes: b"1\n".to_vec(), count: 1 });
-        assert_eq!(second, Lines { bytes: b"2\n3\n".to_vec(), count: 2 });
+        assert_eq!(first, Lines { bytes: b"1\n".to_vec(), count: 1, places: vec![5] });
+        assert_eq!(second, Lines { bytes: b"2\n3\n".to_vec(), count: 2, places: vec![6, 7] });
         assert!(first.halves().is_none());
     }
 }

@@ -1,9 +1,11 @@
 //! The thread that sends what is queued, and the only one that waits for the gateway.
 
+use super::once::{Log, Once};
 use super::queue::{Lines, Queue};
 use crate::client::{Client, Place, Taken, Verdict};
 use bytes::Bytes;
 use protocols::json::write_prefixed;
+use std::borrow::Cow;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,6 +39,8 @@ impl Drop for Telling {
 pub(super) struct Sent {
     /// Points.
     pub(super) accepted: u64,
+    /// Of them, those that were counted when they were sent before.
+    pub(super) repeated: u64,
     pub(super) refused: u64,
     pub(super) unsettled: u64,
     /// Lines of which all of this is known.
@@ -50,11 +54,12 @@ pub(super) struct Sent {
 impl Sender {
     /// Starts it. What is wrong with the address or the token is told at the end: it is no reason
     /// to hold up a log.
-    pub(super) fn start(place: Place, prefix: String, queue: Arc<Queue>) -> Self {
+    pub(super) fn start(place: Place, prefix: String, log: Option<Log>, queue: Arc<Queue>) -> Self {
         let over = Arc::<Over>::default();
         let telling = Telling(Arc::clone(&over));
         let sent = Arc::<Mutex<Sent>>::default();
-        let work = Work { place, prefix, queue: Arc::clone(&queue), sent: Arc::clone(&sent) };
+        let (waiting, noted) = (Arc::clone(&queue), Arc::clone(&sent));
+        let work = Work { place, prefix, log, queue: waiting, sent: noted };
         let thread = std::thread::Builder::new().name("sender".to_owned());
         let started = thread.spawn(move || {
             work.run();
@@ -76,9 +81,12 @@ impl Sender {
     }
 }
 
-struct Work {
+/// What the thread has to do.
+pub(super) struct Work {
     place: Place,
-    prefix: String,
+    pub(super) prefix: String,
+    /// Which log it is, whose points are to count once.
+    log: Option<Log>,
     queue: Arc<Queue>,
     sent: Arc<Mutex<Sent>>,
 }
@@ -88,7 +96,12 @@ impl Work {
         let client = Client::new(&self.place, false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match (client, runtime) {
-            (Ok(client), Ok(runtime)) => runtime.block_on(self.send(&client)),
+            (Ok(client), Ok(runtime)) => runtime.block_on(async {
+                match &self.log {
+                    Some(log) => Once::new(self, &client, log).run(&self.queue).await,
+                    None => self.send(&client).await,
+                }
+            }),
             (Err(why), _) => note(&self.sent, |sent| sent.tell(why)),
             (_, Err(error)) => note(&self.sent, |sent| sent.tell(error.to_string())),
         }
@@ -96,25 +109,43 @@ impl Work {
 
     /// Sends until the queue is closed and empty, or the gateway will never take anything.
     async fn send(&self, client: &Client) {
-        let run: String = rand::random::<[u8; 16]>().iter().map(|b| format!("{b:02x}")).collect();
-        let mut count = 0_u64;
         while let Some(lines) = self.queue.take().await {
-            // The last of them goes next.
-            let mut parts = vec![lines];
-            while let Some(lines) = parts.pop() {
-                let key = format!("{run}-{count}");
-                count += 1;
-                match (self.settle(client, &key, &lines).await, lines.halves()) {
-                    (Verdict::Never(why), _) => return note(&self.sent, |sent| sent.tell(why)),
-                    (Verdict::TooLarge, Some([first, second])) => parts.extend([second, first]),
-                    (known, _) => note(&self.sent, |sent| sent.count(known, lines.count)),
-                }
+            if let Err(why) = self.send_alone(client, lines).await {
+                return self.tell(why);
             }
         }
     }
 
+    /// Sends lines under keys that nobody else has; the error is that nothing will ever be taken.
+    pub(super) async fn send_alone(&self, client: &Client, lines: Lines) -> Result<(), String> {
+        let run: String = rand::random::<[u8; 16]>().iter().map(|b| format!("{b:02x}")).collect();
+        let mut count = 0_u64;
+        // The last of them goes next.
+        let mut parts = vec![lines];
+        while let Some(lines) = parts.pop() {
+            let key = format!("{run}-{count}");
+            count += 1;
+            match (self.settle(client, &key, &lines).await, lines.halves()) {
+                (Verdict::Never(why), _) => return Err(why),
+                (Verdict::TooLarge, Some([first, second])) => parts.extend([second, first]),
+                (known, _) => self.count(known, lines.count),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what became of lines.
+    pub(super) fn count(&self, verdict: Verdict, lines: u64) {
+        note(&self.sent, |sent| sent.count(verdict, lines));
+    }
+
+    /// Notes what a person should know.
+    pub(super) fn tell(&self, why: String) {
+        note(&self.sent, |sent| sent.tell(why));
+    }
+
     /// Sends them until it is known what became of them.
-    async fn settle(&self, client: &Client, key: &str, lines: &Lines) -> Verdict {
+    pub(super) async fn settle(&self, client: &Client, key: &str, lines: &Lines) -> Verdict {
         let body = self.body(lines);
         loop {
             let deadline = Instant::now() + ROUND;
@@ -131,15 +162,20 @@ impl Work {
     }
 
     fn body(&self, lines: &Lines) -> Bytes {
-        if self.prefix.is_empty() {
-            return Bytes::copy_from_slice(&lines.bytes);
-        }
-        let mut body = Vec::with_capacity(lines.bytes.len());
-        for line in lines.bytes.split_inclusive(|byte| *byte == b'\n') {
-            write_prefixed(line, &self.prefix, &mut body);
-        }
-        body.into()
+        prefixed(&lines.bytes, &self.prefix).into_owned().into()
     }
+}
+
+/// Lines, with a prefix before the names in them.
+pub(super) fn prefixed<'l>(lines: &'l [u8], prefix: &str) -> Cow<'l, [u8]> {
+    if prefix.is_empty() {
+        return lines.into();
+    }
+    let mut body = Vec::with_capacity(lines.len());
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        write_prefixed(line, prefix, &mut body);
+    }
+    body.into()
 }
 
 impl Sent {
@@ -147,9 +183,11 @@ impl Sent {
         self.lines += lines;
         self.away = None;
         match verdict {
-            Verdict::Taken(Taken { accepted, refused, unlisted }) => {
+            Verdict::Taken(Taken { accepted, refused, unlisted, repeated }) => {
                 let refusals = refused.len() as u64 + unlisted;
-                self.accepted += accepted.unwrap_or(lines.saturating_sub(refusals));
+                let accepted = accepted.unwrap_or(lines.saturating_sub(refusals));
+                self.accepted += accepted;
+                self.repeated += if repeated { accepted } else { 0 };
                 self.refused += refusals;
                 refused.into_iter().for_each(|(_, why)| self.tell(why));
             }
@@ -157,7 +195,10 @@ impl Sent {
                 self.refused += lines;
                 self.tell("it is longer than what the gateway takes".to_owned());
             }
-            Verdict::Unsettled(why) | Verdict::Never(why) | Verdict::Again { why, .. } => {
+            Verdict::Unsettled(why)
+            | Verdict::Conflict(why)
+            | Verdict::Never(why)
+            | Verdict::Again { why, .. } => {
                 self.unsettled += lines;
                 self.tell(why);
             }

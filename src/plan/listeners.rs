@@ -176,6 +176,8 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("format", Protocol::File, listener.format.is_some());
     only_for("prefix", Protocol::File, listener.prefix.is_some());
     only_for("series", Protocol::File, listener.series.is_some());
+    only_for("unpacked", Protocol::File, listener.unpacked.is_some());
+    only_for("once", Protocol::File, listener.once);
     let speaks_http = listener.protocol.is_http();
     if listener.idempotency.is_some() && !listener.protocol.remembers() {
         let message = "`idempotency` is for protocols whose requests and messages may come again: \

@@ -45,7 +45,7 @@ fn send<'a>(
         let body = Bytes::from(std::mem::take(&mut batch.body));
         match client.put(&key, body.clone(), deadline, |_| ()).await {
             Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
-            Verdict::Unsettled(why) => {
+            Verdict::Unsettled(why) | Verdict::Conflict(why) => {
                 totals.unsettled += batch.lines.len() as u64;
                 let (first, last) = (batch.lines.first(), batch.lines.last());
                 let last = last.copied().unwrap_or_default();

@@ -116,6 +116,25 @@ impl Decoder {
         matches!(&self.form, Form::Table(table) if self.read > 0 && !table.knows_columns())
     }
 
+    fn knows_no_columns(&self) -> bool {
+        matches!(&self.form, Form::Table(table) if !table.knows_columns())
+    }
+
+    /// A chunk, of which so many bytes end whole lines, is of lines that were read before.
+    pub(super) fn pass_over(&mut self, whole: usize, chunk: &[u8]) {
+        if self.knows_no_columns() {
+            self.header(chunk);
+        }
+        if whole > 0 {
+            self.whole = self.read + whole as u64;
+        }
+        self.read += chunk.len() as u64;
+        self.lines += memchr_iter(b'\n', chunk).count() as u64;
+        if let Form::Table(table) = &mut self.form {
+            table.go_on_after(self.lines);
+        }
+    }
+
     /// Takes the beginning of the file, as far as the names of the columns.
     pub(super) fn header(&mut self, beginning: &[u8]) {
         let Form::Table(table) = &mut self.form else { return };
@@ -223,6 +242,7 @@ impl Decoder {
             Form::Nothing => {}
         }
         self.accepted += (intake.batch.len() - before) as u64;
+        self.lines += u64::from(self.whole < self.read);
         self.whole = self.read;
     }
 
@@ -381,8 +401,9 @@ fn remember(what: String, refused: &mut Vec<String>, refusals: &mut u64) {
 
 /// What a file is, by its name.
 fn format_of(path: &Path) -> FileFormat {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    match ending {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    match plain.rsplit_once('.').map_or("", |(_, ending)| ending) {
         "csv" => FileFormat::Csv,
         "statsd" => FileFormat::Statsd,
         "log" => FileFormat::Log,

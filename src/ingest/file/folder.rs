@@ -5,7 +5,8 @@
 //! `done`, or to `refused` if no point could be taken of it; beside it goes a list of what was
 //! refused in it, if anything was.
 
-use super::follow::{Open, is_packed};
+use super::follow::{Open, is_gzip, is_packed};
+use super::packed::Packed;
 use super::{Desk, EVERY, Step, blocking, mark};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,12 +59,13 @@ impl Folder {
     async fn take(&mut self, path: PathBuf, until: Instant, desk: &mut Desk) -> io::Result<()> {
         let mut taken = match self.taking.take() {
             Some(taken) => taken,
-            None => blocking(|| Open::new(path, desk))?,
+            None => blocking(|| open(path, desk))?,
         };
-        if is_packed(&taken.path) || blocking(|| is_gzip(&taken.file)) {
+        if is_packed(&taken.path) && taken.packed.is_none() {
             let text = format!("{} is compressed", taken.path.display());
             desk.context.refuse_about(mark(&taken.path), "file_failed", text.as_bytes());
-            taken.decoder.refused_whole("it is compressed; unpack it first".to_owned());
+            let what = "it is compressed, and not by gzip; unpack it first";
+            taken.decoder.refused_whole(what.to_owned());
             return blocking(|| self.move_away(&taken));
         }
         loop {
@@ -77,11 +79,13 @@ impl Folder {
                 Step::Halt => return Ok(()),
             }
         }
-        desk.turn_to(&taken.decoder);
-        taken.decoder.end(&mut desk.intake);
-        desk.hand_over(&mut taken.decoder);
         // Should it not be moved, it is not read again.
-        taken.note(desk);
+        if taken.packed.as_ref().is_none_or(Packed::is_whole) {
+            desk.end(&mut taken);
+        } else {
+            taken.decoder.give_up(&desk.context);
+            taken.note(desk);
+        }
         desk.positions.keep(&desk.context);
         blocking(|| self.move_away(&taken))?;
         desk.positions.forget(taken.id);
@@ -119,10 +123,16 @@ fn list(folder: &Path, max: usize) -> BTreeMap<PathBuf, (u64, Option<SystemTime>
     files.take(max).collect()
 }
 
-/// Whatever it is called.
-fn is_gzip(file: &fs::File) -> bool {
+/// What is compressed by gzip, whatever it is called, is unpacked.
+fn open(path: PathBuf, desk: &mut Desk) -> io::Result<Open> {
     let mut head = [0; 2];
-    file.read_exact_at(&mut head, 0).is_ok() && head == [0x1f, 0x8b]
+    let read = fs::File::open(&path)?.read_exact_at(&mut head, 0);
+    let is_packed = read.is_ok() && head == GZIP || is_gzip(&path);
+    let mut open = Open::new(path, is_packed, desk)?;
+    if let Err(flaw) = open.begin() {
+        desk.refuse_rest(&mut open, &flaw);
+    }
+    Ok(open)
 }
 
 /// A name in the folder that nobody has.
@@ -132,3 +142,6 @@ fn free(folder: &Path, path: &Path) -> PathBuf {
     let others = (1_u32..).map(|n| folder.join(format!("{name}.{n}")));
     std::iter::once(plain).chain(others).find(|place| !place.exists()).unwrap_or_default()
 }
+
+/// How such a file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub struct Glob {
     root: PathBuf,
     parts: Vec<Pattern>,
+    /// Whether it speaks of compressed files.
+    pub(super) takes_gzip: bool,
 }
 
 impl Glob {
@@ -26,7 +28,8 @@ impl Glob {
         if parts.is_empty() {
             return Err(format!("`{path}` names no file"));
         }
-        Ok(Self { root: PathBuf::from("/"), parts })
+        let name = path.rsplit('/').next().unwrap_or_default();
+        Ok(Self { root: PathBuf::from("/"), parts, takes_gzip: name.contains(".gz") })
     }
 
     /// The files there are, no more than `max`, in the order of their names.

@@ -1,12 +1,14 @@
 //! Where reading goes on in each file, over a restart.
 //!
 //! `data_dir`/files/LISTENER.json, written whole and put in place by a rename. Of files that were
-//! seen longest ago only [`MAX`] are remembered. A file that begins differently than it did is another one, though
+//! seen longest ago only [`MAX`] are remembered; and in LISTENER.lines.json how many lines were read of a
+//! file of a name, for a listener that reads each of them `once`. A file that begins differently than it did is another one, though
 //! the system may have given it the inode of one that is gone.
 
 use super::{WARN_EVERY, blocking};
 use crate::ingest::intake::Context;
 use ring::digest::{SHA256, digest};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,11 +34,20 @@ pub(super) struct Position {
     seen: u64,
 }
 
+/// How many lines were read of a file of that name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Lines {
+    count: u64,
+    seen: u64,
+}
+
 /// Those of a listener.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     at: PathBuf,
     known: BTreeMap<Id, Position>,
+    /// By name, without what tells that it is compressed.
+    lines: BTreeMap<PathBuf, Lines>,
     seen: u64,
     changed: bool,
     kept: Option<Instant>,
@@ -46,19 +57,42 @@ impl Positions {
     /// What is known; a file that cannot be read is set aside, and all files are begun anew.
     pub(super) fn read(data_dir: &Path, context: &Context) -> Self {
         let at = data_dir.join("files").join(format!("{}.json", context.listener));
-        let known = load(&at).unwrap_or_else(|error| {
-            set_aside(&at, &error, context);
-            Vec::new()
-        });
-        let seen = known.iter().map(|(_, position)| position.seen).max().unwrap_or_default();
-        Self { at, known: known.into_iter().collect(), seen, changed: false, kept: None }
+        let known: Vec<(Id, Position)> = load_or_set_aside(&at, context);
+        let lines: Vec<(PathBuf, Lines)> = load_or_set_aside(&lines_file(&at), context);
+        let seen = known.iter().map(|(_, position)| position.seen);
+        let seen = seen.chain(lines.iter().map(|(_, lines)| lines.seen)).max().unwrap_or_default();
+        let (known, lines) = (known.into_iter().collect(), lines.into_iter().collect());
+        Self { at, known, lines, seen, changed: false, kept: None }
+    }
+
+    /// How many lines were read of a file of that name.
+    pub(super) fn lines_of(&self, path: &Path) -> u64 {
+        self.lines.get(&plain(path)).map_or(0, |lines| lines.count)
+    }
+
+    /// A file of that name was read so far.
+    pub(super) fn note_lines(&mut self, path: &Path, count: u64) {
+        let path = plain(path);
+        if self.lines.get(&path).is_some_and(|lines| lines.count >= count) {
+            return;
+        }
+        self.changed = true;
+        self.seen += 1;
+        self.lines.insert(path, Lines { count, seen: self.seen });
+        if self.lines.len() > MAX
+            && let Some(oldest) = self.lines.iter().min_by_key(|(_, lines)| lines.seen)
+        {
+            let oldest = oldest.0.clone();
+            self.lines.remove(&oldest);
+        }
     }
 
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
-    pub(super) fn of(&mut self, id: Id, file: &mut File) -> io::Result<Position> {
+    pub(super) fn of(&mut self, id: Id, file: &mut File, packed: bool) -> io::Result<Position> {
         let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
-        let same =
-            file.metadata()?.len() >= known.offset && head(file, known.head_bytes)? == known.head;
+        // Places in a compressed file are no places of the disk.
+        let long_enough = packed || file.metadata()?.len() >= known.offset;
+        let same = long_enough && head(file, known.head_bytes)? == known.head;
         if same {
             return Ok(known.clone());
         }
@@ -68,7 +102,15 @@ impl Positions {
     }
 
     /// It was read up to there.
-    pub(super) fn note(&mut self, id: Id, path: &Path, file: &mut File, offset: u64, line: u64) {
+    pub(super) fn note(
+        &mut self,
+        id: Id,
+        path: &Path,
+        file: &mut File,
+        packed: bool,
+        offset: u64,
+        line: u64,
+    ) {
         if self.known.get(&id).is_some_and(|known| (known.offset, &*known.path) == (offset, path)) {
             return;
         }
@@ -77,7 +119,8 @@ impl Positions {
         let known = self.known.entry(id).or_default();
         (known.offset, known.line, known.seen) = (offset, line, self.seen);
         path.clone_into(&mut known.path);
-        let wanted = offset.min(HEAD);
+        let most = if packed { file.metadata().map_or(0, |meta| meta.len()) } else { offset };
+        let wanted = most.min(HEAD);
         if known.head_bytes != wanted
             && let Ok(head) = head(file, wanted)
         {
@@ -125,14 +168,39 @@ impl Positions {
             fs::create_dir_all(directory)?;
         }
         let known: Vec<_> = self.known.iter().collect();
-        let fresh = self.at.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&known)?)?;
-        fs::rename(&fresh, &self.at)
+        write_whole(&self.at, &serde_json::to_vec(&known)?)?;
+        let (at, lines) = (lines_file(&self.at), self.lines.iter().collect::<Vec<_>>());
+        if lines.is_empty() && !at.exists() {
+            return Ok(());
+        }
+        write_whole(&at, &serde_json::to_vec(&lines)?)
     }
 }
 
+fn write_whole(at: &Path, text: &[u8]) -> io::Result<()> {
+    let fresh = at.with_extension("new");
+    fs::write(&fresh, text)?;
+    fs::rename(&fresh, at)
+}
+
+fn lines_file(at: &Path) -> PathBuf {
+    at.with_extension("lines.json")
+}
+
+/// The name of a file whether it is compressed by now or not.
+fn plain(path: &Path) -> PathBuf {
+    if super::follow::is_gzip(path) { path.with_extension("") } else { path.to_owned() }
+}
+
+fn load_or_set_aside<T: DeserializeOwned>(at: &Path, context: &Context) -> Vec<T> {
+    load(at).unwrap_or_else(|error| {
+        set_aside(at, &error, context);
+        Vec::new()
+    })
+}
+
 /// There are none where there is no file yet.
-fn load(at: &Path) -> io::Result<Vec<(Id, Position)>> {
+fn load<T: DeserializeOwned>(at: &Path) -> io::Result<Vec<T>> {
     match fs::read(at) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

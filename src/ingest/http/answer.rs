@@ -29,9 +29,9 @@ pub(super) struct Refusal {
     /// What would have been answered, and what came in between.
     unsettled: Option<Box<(Answer, Fate)>>,
     /// What is said instead of the message.
-    body: Option<String>,
+    body: Option<Box<str>>,
     /// What the sender is asked to show.
-    challenges: Vec<&'static str>,
+    challenges: Box<[&'static str]>,
     /// When it may come again.
     again: Option<Duration>,
     /// Whose it was, if that was known by then.
@@ -44,7 +44,7 @@ impl Refusal {
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let (unsettled, body, challenges, again) = (None, None, Vec::new(), None);
+        let (unsettled, body, challenges, again) = (None, None, Box::default(), None);
         let (message, principal) = (message.into(), None);
         Self { status, reason, message, unsettled, body, challenges, again, principal }
     }
@@ -56,7 +56,7 @@ impl Refusal {
 
     /// The sender has to show who he is, in one of these ways.
     pub(super) fn challenging(self, challenges: Vec<&'static str>) -> Self {
-        Self { challenges, ..self }
+        Self { challenges: challenges.into(), ..self }
     }
 
     /// For the time being; nothing of the request was kept.
@@ -85,7 +85,9 @@ impl Refusal {
     /// What is said of it in the listener's protocol, or in words of its own.
     pub(super) fn said(&self, web: &Web) -> Answer {
         match web.config.protocol {
-            _ if self.body.is_some() => Answer { status: self.status, body: self.body.clone() },
+            _ if self.body.is_some() => {
+                Answer { status: self.status, body: self.body.as_deref().map(str::to_owned) }
+            }
             Protocol::Influxdb => influxdb::refusal(self.status, &self.message),
             _ => Answer::error(self.status, &self.message, None),
         }
@@ -100,6 +102,7 @@ impl Refusal {
     pub(super) fn reworded(self, words: &Words) -> Self {
         let Some((answer, fate)) = self.unsettled.as_deref() else { return self };
         let (status, body) = (words.0)(&self.message, answer, fate);
+        let body = body.map(String::into_boxed_str);
         Self { status: status.unwrap_or(self.status), body, ..self }
     }
 
@@ -115,6 +118,9 @@ impl Refusal {
         for challenge in &self.challenges {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+        }
+        if self.reason == KEY_CONFLICT {
+            response.headers_mut().insert(CONFLICT, HeaderValue::from_static("true"));
         }
         if self.status == 408 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -257,6 +263,12 @@ pub(super) fn count(refusals: &Refusals<'_>, intake: &Intake, peer: Option<&Peer
         intake.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
     }
 }
+
+/// The key of a request is known, and it was another request.
+pub(super) const KEY_CONFLICT: &str = "key_conflict";
+
+/// Marks the answer to it, of which there are others with its status.
+const CONFLICT: &str = "idempotency-conflict";
 
 /// Marks an answer that was given before.
 const REPLAYED: &str = "idempotency-replayed";

@@ -4,12 +4,12 @@
 //! spellings are the same key. What makes a request the same is its method, path and query, content
 //! type and body, decompressed. The same again is answered as before, marked
 //! `Idempotency-Replayed: true` and noticed as `repeated_request`; another one under the same key
-//! is 422 (`key_conflict`), and one whose twin is at work for too long is 409 (`key_in_use`).
+//! is 422 (`key_conflict`, marked `Idempotency-Conflict: true`), and one whose twin is at work for too long is 409 (`key_in_use`).
 //! A key belongs to its sender: where senders are known, another one's key of that spelling is
 //! another key. A twin whose points are still on their way is at work, even if its sender was
 //! answered 504.
 
-use super::answer::{Refusal, Web};
+use super::answer::{KEY_CONFLICT, Refusal, Web};
 use crate::access::Gate;
 use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
 use axum::extract::Request;
@@ -66,7 +66,7 @@ impl Keyed {
                 web.book.noticed.add("repeated_request", 1);
                 Ok(Turn::Again(before.answer.clone()))
             }
-            Claimed::Answered(_) => Err(Refusal::new(422, "key_conflict", CONFLICT)),
+            Claimed::Answered(_) => Err(Refusal::new(422, KEY_CONFLICT, CONFLICT)),
             Claimed::Busy => Err(Refusal::new(409, "key_in_use", IN_USE)),
         }
     }
