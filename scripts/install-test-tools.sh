@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests talk to: real servers (InfluxDB 1.x, VictoriaMetrics, statsd/statsd)
+# Installs what the tests talk to: real servers (InfluxDB 1.x, VictoriaMetrics, RabbitMQ, statsd/statsd)
 # and real clients (hot-shots, Python statsd and datadog, nc, curl).
 #
 # Everything that only we need lands in .test-tools/ inside the repository: the servers are
@@ -24,6 +24,7 @@ main() {
   install_system_tools
   unpack_debian_server influxdb influxd
   unpack_debian_server victoria-metrics victoria-metrics
+  unpack_rabbitmq
   install_node_modules
   install_python_clients
   say "ready in .test-tools/"
@@ -42,6 +43,10 @@ install_system_tools() {
   ((EUID != 0)) || has ip || missing+=(iproute2)
   # VictoriaMetrics is linked to it.
   ldconfig_knows libzstd.so.1 || missing+=(libzstd1)
+  # Erlang is linked to these.
+  ldconfig_knows libcrypto.so.3 || missing+=(libssl3)
+  ldconfig_knows libsystemd.so.0 || missing+=(libsystemd0)
+  ldconfig_knows libtinfo.so.6 || missing+=(libtinfo6)
   ((${#missing[@]} == 0)) && return
   need_apt "${missing[*]}"
   can_be_root || die "some tools are missing, and there is neither root nor sudo. Run once as root:
@@ -64,6 +69,29 @@ unpack_debian_server() {
   dpkg-deb --extract "$work"/*.deb "$work"
   mv "$work/usr/bin/$binary" "$tools/bin/$binary"
   rm -rf "$work"
+}
+
+# RabbitMQ and the Erlang that it runs on; the tests start it by themselves, and no service does.
+unpack_rabbitmq() {
+  local stamp=$tools/rabbitmq/stamp
+  [[ -e $stamp ]] && return
+  say "unpacking RabbitMQ and Erlang from Debian's packages"
+  need_apt rabbitmq-server
+  local work package
+  work=$(mktemp -d "$tools/unpack.XXXXXX")
+  for package in rabbitmq-server erlang-{base,asn1,crypto,eldap,inets,mnesia,os-mon,parsetools} \
+    erlang-{public-key,runtime-tools,ssl,syntax-tools,tools,xmerl}; do
+    download_package "$package" "$work"
+  done
+  for package in "$work"/*.deb; do
+    dpkg-deb --extract "$package" "$work/root"
+  done
+  rm -rf "$tools/rabbitmq"
+  mkdir "$tools/rabbitmq"
+  mv "$work/root/usr/lib/erlang" "$tools/rabbitmq/erlang"
+  mv "$work"/root/usr/lib/rabbitmq/lib/rabbitmq_server-* "$tools/rabbitmq/server"
+  rm -rf "$work"
+  touch "$stamp"
 }
 
 download_package() {
@@ -116,7 +144,7 @@ need_apt() {
 }
 
 can_be_root() { ((EUID == 0)) || has sudo; }
-ldconfig_knows() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1"; }
+ldconfig_knows() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -F "$1" >/dev/null; }
 has() { command -v "$1" >/dev/null 2>&1; }
 say() { printf 'test tools: %s\n' "$*"; }
 die() {

@@ -30,7 +30,7 @@ mod scope;
 mod shape;
 mod turns;
 
-pub use self::hawk::{Hawk, HawkCredentials, Signed, Target, is_payload};
+pub use self::hawk::{Hawk, HawkCredentials, Signed, SigningKey, Target, is_payload};
 pub use auth_service::{AuthService, Unvouched};
 pub use config::{Basic, Config, Tags};
 pub use credential::{Credential, Unreadable};
@@ -40,7 +40,7 @@ pub use hashed::Hashed;
 pub use network::Network;
 pub use proof::{Proof, UnixPeer};
 pub use quota::{Meters, Quota};
-pub use scope::{Scopes, Trouble, check as check_scope};
+pub use scope::{Scopes, Trouble, check as check_scope, is_fit};
 pub use shape::{Shape, Shaped, is_alike};
 
 use protocols::UnixNanos;
@@ -149,6 +149,18 @@ impl Access {
         let sender = certificate().or_else(user).or_else(network);
         let principal = sender.or_else(|| self.listeners.get(listener));
         principal.map_or(Gate::Shut, |principal| Gate::of(Arc::clone(principal)))
+    }
+
+    /// The gate for what comes by that listener and has shown that it may write these series. Where
+    /// there are principals it takes the listener's, too: what that one may of these, or all of them
+    /// if it has no scopes of its own.
+    pub fn by_series(&self, listener: &str, series: Scopes) -> Gate {
+        let series = Arc::new(series);
+        match self.by_connection(listener, &Proof::default()) {
+            Gate::Open | Gate::Only(_) => Gate::Only(series),
+            Gate::Of(principal, _) => Gate::within(principal, series),
+            Gate::Shut => Gate::Shut,
+        }
     }
 
     /// Whose request this is that was signed for the target.
@@ -276,6 +288,31 @@ mod tests {
             let gate = access.by_connection("statsd", &Proof { address, names, user: None });
             assert_eq!(named(&gate), Some(expected));
         }
+    }
+
+    #[test]
+    fn a_proof_of_series_is_good_for_them_alone() {
+        let check = |access: &Access, listener: &str, name: &str, expected| {
+            let gate = access.by_series(listener, Scopes::under_any(["build"]));
+            let mut batch = protocols::Batch::new();
+            batch.begin(name).finish(protocols::Measure::Gauge(1.0), None, "");
+            assert_eq!(gate.check(&batch.point(0).unwrap()), expected, "{listener} {name}");
+        };
+        let open = Access::default();
+        check(&open, "tasks", "build", Ok(()));
+        check(&open, "tasks", "build.times", Ok(()));
+        check(&open, "tasks", "other", Err(Denial::Scope));
+        check(&open, "tasks", "build.\u{e9}", Err(Denial::Name));
+        let principals = serde_json::from_value(json!({
+            "some": { "listeners": ["tasks"], "scopes": ["stats:put-points:build.*"] },
+            "any": { "listeners": ["other"] },
+        }));
+        let access = Access::new(&principals.unwrap(), [].into_iter(), &Meters::default());
+        check(&access, "tasks", "build.times", Ok(()));
+        check(&access, "tasks", "build", Err(Denial::Scope));
+        check(&access, "other", "build", Ok(()));
+        check(&access, "other", "x", Err(Denial::Scope));
+        check(&access, "third", "build", Err(Denial::NoPrincipal));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
-use crate::access::{Denial, Gate, Meters, Proof, Shaped};
+use crate::access::{Denial, Gate, Meters, Proof, Scopes, Shaped};
 use crate::books::Offender;
 use crate::config::Backend;
 use crate::errors::{self, LISTENER};
@@ -50,6 +50,8 @@ pub fn explain_as(
     })?;
     let access = plan.access(&Meters::default());
     let gate = match principal {
+        // Which series a task may write its routes say; here they are those that it takes.
+        None if config.protocol == Protocol::Pulse => access.by_series(listener, Scopes::all()),
         None => access.by_connection(listener, &Proof::default()),
         Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),
     };
@@ -150,9 +152,19 @@ impl Story<'_> {
             self.told.tell(denial.label(), principal, text)?;
             return Ok(None);
         }
-        match self.gate.principal() {
-            None => writeln!(text, "gate     none: whoever reaches the listener may write")?,
-            Some(principal) => writeln!(text, "gate     passes, {} may write it", principal.name)?,
+        match (self.gate.principal(), self.origin.protocol) {
+            (None, Protocol::Pulse) => {}
+            (None, _) => writeln!(text, "gate     none: whoever reaches the listener may write")?,
+            (Some(principal), _) => {
+                writeln!(text, "gate     passes, {} may write it", principal.name)?;
+            }
+        }
+        if self.origin.protocol == Protocol::Pulse {
+            writeln!(
+                text,
+                "gate     passes of tasks with a route for {:?}, or for a series above it",
+                point.name
+            )?;
         }
         let Some(shape) = self.gate.shape() else { return Ok(Some(*point)) };
         let point = shape.give(point, shaped);

@@ -4,7 +4,8 @@
 //! datagrams ─► lines ─┐
 //! streams ───► lines ─┼─► Intake: parse, count, batch ─► Router::submit
 //! HTTP ──────► body ──┤
-//! files ─────► lines ─┘
+//! files ─────► lines ─┤
+//! artifacts ─► lines ─┘
 //! ```
 //!
 //! One task for each socket and one for each connection; each has its own router and batch,
@@ -24,6 +25,7 @@ mod intake;
 mod keys;
 mod lines;
 mod opentsdb;
+mod pulse;
 mod statsd;
 mod stream;
 
@@ -31,13 +33,14 @@ pub use config::{Ack, Config, Dialect, FileFormat, Idempotency, Limits, TimeWind
 pub use file::Glob;
 pub use grammar::{Unparsed, parse_alone};
 pub use keys::{Admit, Keys, keys_file};
+pub use pulse::{Broker, Retry, Tasks, check_address};
 
 use crate::books::ListenerBook;
 use crate::clock::Clock;
 use crate::net::{Acceptor, Bound, Socket};
 use crate::origin::Protocol;
 use crate::route::Router;
-use crate::tls::Server;
+use crate::tls::{Keeper, Server};
 use busy::Busy;
 use intake::Context;
 use std::io;
@@ -115,6 +118,28 @@ pub fn spawn_files(
     context.run(file::run(context.by("file"), data_dir.to_owned()));
     info!(listener = name, "reading files");
     listener
+}
+
+/// Starts a listener that takes in what finished tasks leave behind.
+///
+/// # Errors
+///
+/// What is wrong with its certificates.
+pub fn spawn_pulse(
+    name: &str,
+    config: &Config,
+    certificates: &Keeper,
+    router: Router,
+    book: Arc<ListenerBook>,
+    clock: Clock,
+    keys: &Arc<Keys>,
+) -> Result<Listener, String> {
+    let listener = Listener::default();
+    let context = Context::new(name, config, router, book, clock, keys, &listener).by("amqp");
+    let parts = pulse::Parts::of(&context, certificates)?;
+    context.run(pulse::run(context.clone(), parts));
+    info!(listener = name, "waiting for finished tasks");
+    Ok(listener)
 }
 
 impl Listener {

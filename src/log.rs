@@ -42,7 +42,13 @@ pub fn tell(text: &str) {
 /// What is wrong with the text.
 pub fn level(text: &str) -> Result<EnvFilter, String> {
     match text.parse::<tracing_subscriber::filter::LevelFilter>() {
-        Ok(level) if !text.is_empty() => Ok(EnvFilter::default().add_directive(level.into())),
+        Ok(level) if !text.is_empty() => {
+            let mut filter = EnvFilter::default().add_directive(level.into());
+            // A connection that ends is an error to it; ours to tell, with what it was for.
+            filter =
+                QUIET.iter().flat_map(|quiet| quiet.parse()).fold(filter, EnvFilter::add_directive);
+            Ok(filter)
+        }
         // A lone word would be taken for the name of a module.
         _ if !text.contains('=') => {
             Err("write off, error, warn, info, debug or trace, or module=level".to_owned())
@@ -50,6 +56,9 @@ pub fn level(text: &str) -> Result<EnvFilter, String> {
         _ => EnvFilter::try_new(text).map_err(|error| error.to_string()),
     }
 }
+
+/// Libraries that log what we tell.
+const QUIET: [&str; 1] = ["lapin=off"];
 
 #[cfg(test)]
 mod tests {

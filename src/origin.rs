@@ -42,19 +42,31 @@ pub enum Protocol {
     Influxdb,
     /// Files that are read as they grow, or taken from a folder.
     File,
+    /// Artifacts of tasks, of whose end a broker tells.
+    Pulse,
 }
 
 impl Protocol {
     /// Every protocol, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb, Self::File];
+    pub const ALL: [Self; 6] =
+        [Self::Statsd, Self::Opentsdb, Self::Http, Self::Influxdb, Self::File, Self::Pulse];
 
     /// Whether HTTP is spoken, and so requests come that can be answered and repeated.
     pub const fn is_http(self) -> bool {
         match self {
-            Self::Statsd | Self::File => false,
+            Self::Statsd | Self::File | Self::Pulse => false,
             Self::Opentsdb | Self::Http | Self::Influxdb => true,
         }
+    }
+
+    /// Whether it is remembered what came, since it may come again.
+    pub const fn remembers(self) -> bool {
+        self.is_http() || matches!(self, Self::Pulse)
+    }
+
+    /// Whether clients come to sockets, or we go and look.
+    pub const fn is_bound(self) -> bool {
+        !matches!(self, Self::File | Self::Pulse)
     }
 
     /// The word used in configurations and labels.
@@ -65,6 +77,7 @@ impl Protocol {
             Self::Http => "http",
             Self::Influxdb => "influxdb",
             Self::File => "file",
+            Self::Pulse => "pulse",
         }
     }
 }

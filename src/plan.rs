@@ -10,6 +10,7 @@ mod describe;
 mod errors;
 mod listeners;
 mod principals;
+mod pulse;
 mod routes;
 
 pub use crate::config::Backend;
@@ -170,6 +171,7 @@ impl Findings {
 /// only if everything could be decoded.
 fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Option<Plan> {
     listeners::judge(&sections, findings);
+    pulse::judge(&mut sections, findings);
     principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);
     errors::judge(&sections, findings);

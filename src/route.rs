@@ -17,7 +17,7 @@ mod script;
 pub mod test;
 pub mod way;
 
-pub use crate::lane::{Fate, Full, Level, Loss, Receipt};
+pub use crate::lane::{Fate, Full, Level, Loss, Receipt, Slip};
 pub use crossing::{Crossing, Submitted};
 pub use memo::{Found, Memo};
 pub use print::Print;

@@ -58,6 +58,17 @@ fn a_shown_default_is_the_default() {
     assert_eq!(tsdb.idempotency, Some(ingest::Idempotency::default()));
     assert_eq!(without_idle(tsdb).idle(), Duration::from_secs(300));
 
+    let finished = shown.listeners["finished_tasks"].clone().unwrap();
+    let (broker, tasks) = (finished.broker.unwrap(), finished.tasks.unwrap());
+    let little = serde_json::json!({ "url": "u", "username": "n" });
+    let plain: ingest::Broker = serde_json::from_value(little).unwrap();
+    assert_eq!((broker.queue, broker.exchanges), (plain.queue, plain.exchanges));
+    assert_eq!(broker.prefetch, plain.prefetch);
+    let plain: ingest::Tasks =
+        serde_json::from_value(serde_json::json!({ "root_url": "u" })).unwrap();
+    assert_eq!((tasks.route, tasks.artifacts), (plain.route, plain.artifacts));
+    assert_eq!((tasks.references, tasks.retry), (plain.references, plain.retry));
+
     let Backend { lane, kind } = backend_of(&shown, "influx");
     assert_eq!(lane, lane_defaults());
     let backend::Config::Influxdb(influx) = kind else { panic!() };
@@ -114,7 +125,7 @@ fn lane_defaults() -> lane::Config {
 fn every_option_is_shown() {
     let text = uncommented_text();
     // Twins of `password_file` and the like, which are to be preferred.
-    let hidden = ["password", "token"];
+    let hidden = ["password", "token", "access_token"];
     for (section, keys) in [
         ("admin", fields_of::<admin::Config>()),
         ("listener", fields_of::<ingest::Config>()),
@@ -123,6 +134,9 @@ fn every_option_is_shown() {
         ("backend's tls", fields_of::<tls::ClientSettings>()),
         ("idempotency", fields_of::<ingest::Idempotency>()),
         ("time_window", fields_of::<ingest::TimeWindow>()),
+        ("broker", fields_of::<ingest::Broker>()),
+        ("tasks", fields_of::<ingest::Tasks>()),
+        ("tasks' retry", fields_of::<ingest::Retry>()),
         ("principal", fields_of::<access::Config>()),
         ("principal.basic", fields_of::<access::Basic>()),
         ("principal.unix", fields_of::<access::UnixPeer>()),

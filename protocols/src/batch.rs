@@ -97,6 +97,20 @@ impl Batch {
         self.rows.truncate(mark.rows);
     }
 
+    /// Gives this time to readings and rows that have none. Kinds that are summed up keep none: they
+    /// belong to the window in which they come.
+    pub fn date(&mut self, time: UnixNanos) {
+        for row in &mut self.rows {
+            let is_dated = matches!(
+                row.measure,
+                RowMeasure::Fields(_) | RowMeasure::Plain(Measure::Reading(_))
+            );
+            if is_dated && row.time.is_none() {
+                row.time = Some(time);
+            }
+        }
+    }
+
     /// Starts a point called `name`; see [`PointWriter`].
     pub fn begin(&mut self, name: &str) -> PointWriter<'_> {
         let mark = self.mark();
@@ -371,6 +385,24 @@ mod tests {
         writer.tag("a", Some("b"));
         drop(writer);
         assert_eq!((batch.len(), batch.bytes()), (1, bytes));
+    }
+
+    #[test]
+    fn what_has_no_time_is_dated_if_it_is_a_reading() {
+        let mut batch = Batch::new();
+        let reading = |batch: &mut Batch, time| {
+            batch.begin("r").finish(Measure::Reading(Number::I64(1)), time, "");
+        };
+        reading(&mut batch, None);
+        reading(&mut batch, Some(UnixNanos(7)));
+        batch.begin("c").finish(Measure::Count { delta: 1.0, rate: 1.0 }, None, "");
+        let mut writer = batch.begin("f");
+        writer.field("a", FieldValue::Bool(true));
+        writer.finish_fields(None);
+        drop(writer);
+        batch.date(UnixNanos(9));
+        let times: Vec<_> = batch.iter().map(|point| point.time.map(|time| time.0)).collect();
+        assert_eq!(times, [Some(9), Some(7), None, Some(9)]);
     }
 
     #[test]

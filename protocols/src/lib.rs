@@ -44,6 +44,7 @@ pub mod influxdb;
 pub mod json;
 pub mod jsonl;
 pub mod opentsdb;
+pub mod pulse;
 pub mod statsd;
 
 mod encode;

@@ -39,6 +39,8 @@ pub enum Gate {
     Open,
     /// Nobody who is known sends them; none pass.
     Shut,
+    /// Nobody is asked who he is, and has shown that he may write these.
+    Only(Arc<Scopes>),
     /// What the principal may write passes, in the shape that it is given.
     Of(Arc<Principal>, Grant),
 }
@@ -80,7 +82,7 @@ impl Gate {
     pub const fn principal(&self) -> Option<&Arc<Principal>> {
         match self {
             Self::Of(principal, _) => Some(principal),
-            Self::Open | Self::Shut => None,
+            Self::Open | Self::Shut | Self::Only(_) => None,
         }
     }
 
@@ -93,6 +95,9 @@ impl Gate {
         let (principal, grant) = match self {
             Self::Open => return Ok(()),
             Self::Shut => return Err(Denial::NoPrincipal),
+            Self::Only(_) if !is_fit(point.name) => return Err(Denial::Name),
+            Self::Only(scopes) if scopes.allow(point.name) => return Ok(()),
+            Self::Only(_) => return Err(Denial::Scope),
             Self::Of(principal, grant) => (principal, grant),
         };
         if !is_fit(point.name) {

@@ -32,6 +32,25 @@ impl Scopes {
         compiled
     }
 
+    /// Those for every series.
+    pub fn all() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
+    /// Those for each of these series, and for all that are under one: `build.times` and `build/times`
+    /// of `build`.
+    pub fn under_any<'s>(series: impl IntoIterator<Item = &'s str>) -> Self {
+        Self::new(series.into_iter().flat_map(|series| {
+            let stem = put_points(series);
+            let parted = !series.ends_with(PARTING);
+            let under = PARTING.map(|mark| match parted {
+                true => format!("{stem}{mark}*"),
+                false => format!("{stem}*"),
+            });
+            under.into_iter().chain([stem])
+        }))
+    }
+
     fn add(&mut self, scope: &str) {
         let Some(stem) = scope.strip_suffix('*') else {
             self.exact.extend(scope.strip_prefix(PUT_POINTS).map(str::to_owned));
@@ -71,7 +90,7 @@ pub(super) fn put_points(name: &str) -> String {
 }
 
 /// Whether a scope can be made of a name: it is printable ASCII, and does not end with a `*`.
-pub(super) fn is_fit(name: &str) -> bool {
+pub fn is_fit(name: &str) -> bool {
     name.bytes().all(|byte| matches!(byte, b' '..=b'~')) && !name.ends_with('*')
 }
 
@@ -111,6 +130,8 @@ pub fn check(scope: &str) -> Result<(), Trouble> {
 }
 
 const PUT_POINTS: &str = "stats:put-points:";
+/// What parts the names of series.
+const PARTING: [char; 2] = ['.', '/'];
 
 #[cfg(test)]
 mod tests {
@@ -143,6 +164,26 @@ mod tests {
             (&[], "x", false),
         ] {
             assert_eq!(allow(scopes, name), expected, "{scopes:?} {name}");
+        }
+    }
+
+    #[test]
+    fn a_series_has_others_under_it() {
+        for (series, name, expected) in [
+            ("build", "build", true),
+            ("build", "build.times", true),
+            ("build", "build/times/x", true),
+            ("build", "builds", false),
+            ("build", "build-times", false),
+            ("build", "bui", false),
+            ("build.times", "build", false),
+            ("build/", "build/times", true),
+            ("build/", "build/", true),
+            ("build/", "build", false),
+            ("b*d", "bud", false),
+            ("b*d", "b*d.x", true),
+        ] {
+            assert_eq!(Scopes::under_any([series]).allow(name), expected, "{series} {name}");
         }
     }
 

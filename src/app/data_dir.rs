@@ -112,7 +112,7 @@ fn say_who(file: &mut File) -> std::io::Result<()> {
 /// Whether anything of the plan lives in the data directory, or dead letters do. Keys of requests
 /// do not until the first one comes.
 fn is_used(plan: &Plan) -> bool {
-    let takes_keys = plan.listeners.values().any(|listener| listener.protocol.is_http());
+    let takes_keys = plan.listeners.values().any(|listener| listener.protocol.remembers());
     if takes_keys && keys_file(&plan.data_dir).exists() {
         return true;
     }

@@ -123,6 +123,21 @@ impl Listeners {
             self.addresses.insert(name.to_owned(), config.places());
             return;
         }
+        if config.protocol == Protocol::Pulse {
+            let (certificates, keys) = (world.certificates, world.keys);
+            let spawned =
+                ingest::spawn_pulse(name, config, certificates, router, book, world.clock, keys);
+            match spawned {
+                Ok(listener) => {
+                    self.running.insert(name.to_owned(), listener);
+                    self.addresses.insert(name.to_owned(), config.places());
+                }
+                Err(problem) => {
+                    tracing::error!(listener = name, problem, "the listener cannot run");
+                }
+            }
+            return;
+        }
         let doors = Doors { sockets: bound, tls };
         match ingest::spawn(name, config, doors, router, book, world.clock, world.keys) {
             Ok(listener) => {

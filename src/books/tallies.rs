@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Who has sent what is refused, or what it was in, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offender {
-    /// How it came: `udp`, `tcp`, `unix`, `unixgram`, `file`.
+    /// How it came: `udp`, `tcp`, `unix`, `unixgram`, `file`, `amqp`.
     pub transport: Option<&'static str>,
     /// Whose it was.
     pub principal: Option<Arc<str>>,

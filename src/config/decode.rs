@@ -85,10 +85,12 @@ impl Decoder<'_> {
         tables
             .map(|(name, value)| {
                 let key = join("listeners", &name);
-                // Files are not bound.
-                let files = value.get("protocol").is_some_and(|protocol| protocol == "file");
-                let needs = LISTENER_NEEDS.iter().filter(|(name, _)| !files || *name != "bind");
-                self.require(&key, &value, &needs.copied().collect::<Vec<_>>());
+                let needs = match value.get("protocol").and_then(Value::as_str) {
+                    Some("file") => FILES_NEED,
+                    Some("pulse") => PULSE_NEEDS,
+                    _ => LISTENER_NEEDS,
+                };
+                self.require(&key, &value, needs);
                 (name, self.section(&key, value, &[]))
             })
             .collect()
@@ -382,6 +384,15 @@ fn step<'a>(value: &'a mut Value, segment: &Segment) -> Option<&'a mut Value> {
 /// Keys without a default, and an example of each. A test holds them against serde.
 const LISTENER_NEEDS: &[(&str, &str)] =
     &[("protocol", "\"statsd\""), ("bind", "[\"udp://127.0.0.1:8125\"]")];
+/// What is read is not bound.
+const FILES_NEED: &[(&str, &str)] = &[("protocol", "\"file\"")];
+const PULSE_NEEDS: &[(&str, &str)] = &[
+    (
+        "broker",
+        "{ url = \"amqps://pulse.example.com\", username = \"pointsman\", password_file = \"/run/secrets/pulse\" }",
+    ),
+    ("tasks", "{ root_url = \"https://tc.example.com\" }"),
+];
 const STATSD_NEEDS: &[(&str, &str)] = &[("address", "\"udp://127.0.0.1:8125\"")];
 const INFLUXDB_NEEDS: &[(&str, &str)] = &[("url", "\"http://127.0.0.1:8086\"")];
 const ROUTE_NEEDS: &[(&str, &str)] = &[("to", "[\"local\"]")];
@@ -480,7 +491,7 @@ mod tests {
                 "listeners.s.bind: expected a list, found something else \
                  (write it as in TOML: [\"one\", \"two\"])",
                 "listeners.s.limits.line: the value does not fit (it is not shown)",
-                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb, file",
+                "listeners.s.protocol: this is not one of statsd, opentsdb, http, influxdb, file, pulse",
             ]
         );
     }

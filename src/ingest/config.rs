@@ -1,5 +1,6 @@
 //! The keys of a listener, as a configuration writes them.
 
+use super::pulse::{Broker, Tasks};
 use crate::errors;
 use crate::net::Wanted;
 use crate::origin::Protocol;
@@ -56,6 +57,10 @@ pub struct Config {
     /// Files: one of the same name is the same one read again, and each line of it counts once.
     #[serde(default)]
     pub once: bool,
+    /// Pulse: who tells which tasks have ended.
+    pub broker: Option<Broker>,
+    /// Pulse: where what they leave behind is fetched.
+    pub tasks: Option<Tasks>,
     /// Where what is refused here is told.
     pub errors: Option<errors::Config>,
 }
@@ -187,9 +192,11 @@ impl Config {
     pub fn idle(&self) -> Duration {
         let usual = match self.protocol {
             Protocol::Opentsdb => Span::secs(300),
-            Protocol::Statsd | Protocol::Http | Protocol::Influxdb | Protocol::File => {
-                Span::secs(60)
-            }
+            Protocol::Statsd
+            | Protocol::Http
+            | Protocol::Influxdb
+            | Protocol::File
+            | Protocol::Pulse => Span::secs(60),
         };
         self.limits.idle.unwrap_or(usual).0
     }
@@ -199,10 +206,11 @@ impl Config {
         self.unpacked.unwrap_or(UNPACKED).0
     }
 
-    /// Where files are looked for, as it is shown.
+    /// Where files are looked for, or messages come from, as it is shown.
     pub fn places(&self) -> Vec<String> {
         let paths = self.paths.iter().flatten().cloned();
-        paths.chain(self.drop.iter().map(|drop| drop.display().to_string())).collect()
+        let paths = paths.chain(self.drop.iter().map(|drop| drop.display().to_string()));
+        paths.chain(self.broker.iter().map(Broker::place)).collect()
     }
 
     /// The addresses of the listener called `name`, as the pool of sockets wants them.

@@ -35,14 +35,14 @@ enum Speech {
 }
 
 impl Speech {
-    /// Files have no connections.
+    /// Where we go and look, nobody comes.
     fn of(context: &Context) -> Option<Self> {
         Some(match context.config.protocol {
             Protocol::Statsd => Self::Statsd,
             Protocol::Opentsdb => Self::Opentsdb(http::opentsdb_app(context)),
             Protocol::Http => Self::Http(http::points_app(context)),
             Protocol::Influxdb => Self::Http(http::influxdb_app(context)),
-            Protocol::File => return None,
+            Protocol::File | Protocol::Pulse => return None,
         })
     }
 

@@ -20,11 +20,11 @@ mod glob;
 mod packed;
 mod positions;
 
+pub(super) use decode::Decoder;
 pub use glob::Glob;
 
 use super::intake::{Context, Intake, Who};
 use crate::books::Marks;
-use decode::Decoder;
 use folder::Folder;
 use follow::{Followed, Open};
 use packed::Flaw;

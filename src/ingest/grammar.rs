@@ -116,7 +116,9 @@ pub fn parse_alone(config: &Config, line: &[u8], now: UnixNanos) -> Result<Batch
             let body = json::parse_points(line, grammar.json_limits(times), &mut batch);
             first(&body.map_err(Unparsed::body)?.refusals)?;
         }
-        Protocol::File => file_line(config, &grammar, line, &times, &mut batch)?,
+        Protocol::File | Protocol::Pulse => {
+            file_line(config, &grammar, line, &times, &mut batch)?;
+        }
         Protocol::Influxdb => {
             let options = grammar.read_options(times, influxdb::Precision::default());
             let mut why = None;

@@ -12,12 +12,14 @@ use crate::books::{ListenerBook, Marks};
 use crate::clock::Clock;
 use crate::log_limit::{LogLimit, excerpt};
 use crate::net::{Peer, PeerCertificate};
-use crate::route::{Level, Memo, Readings, Receipt, Recollection, Router, Table, Turned};
+use crate::route::{
+    Full, Level, Memo, Readings, Receipt, Recollection, Router, Slip, Table, Turned,
+};
 use crate::tls::{Refusal, Server};
 use arc_swap::Guard;
 use protocols::form::{Forgetful, Recall};
 use protocols::timestamp::TimeRange;
-use protocols::{Batch, Point};
+use protocols::{Batch, Point, UnixNanos};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -315,6 +317,26 @@ impl Intake {
         level: Option<Level>,
     ) -> Result<Option<Receipt>, Turned> {
         self.router.submit_request(self.readings.take(), &mut self.batch, level)
+    }
+
+    /// Hands the batch over for one who waits for its points by a receipt, and tells which points were
+    /// denied; it is left as it is if a backend that may refuse has no room for it.
+    pub(super) fn submit_on(
+        &mut self,
+        slip: &Slip,
+        mut tell: impl FnMut(&Point<'_>, Denial),
+    ) -> Result<(), Full> {
+        let Self { router, batch, context, .. } = self;
+        let submitted = router.submit_on(slip, batch, |point, denial| {
+            context.denied(denial, point.name, Who(None));
+            tell(point, denial);
+        });
+        submitted.map(drop)
+    }
+
+    /// Gives what is in the batch a time, if it has none and one is wanted.
+    pub(super) fn date(&mut self, time: UnixNanos) {
+        self.batch.date(time);
     }
 
     /// Whether a backend that may refuse is full.

@@ -79,7 +79,7 @@ impl Keys {
     ) -> Keyring {
         let Idempotency { window, max_keys: units } = config.idempotency();
         let owner = Arc::new(Owner { listener, window: window.0, units, book });
-        if config.protocol.is_http() {
+        if config.protocol.remembers() {
             self.desk.meet(&owner);
         }
         Keyring { keys: Arc::clone(self), owner }

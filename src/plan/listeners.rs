@@ -68,8 +68,10 @@ fn binds(
     bound: &mut Vec<(String, Address)>,
     findings: &mut Findings,
 ) {
-    if listener.protocol == Protocol::File {
-        return files(key, listener, findings);
+    match listener.protocol {
+        Protocol::File => return files(key, listener, findings),
+        Protocol::Pulse => return,
+        Protocol::Statsd | Protocol::Opentsdb | Protocol::Http | Protocol::Influxdb => {}
     }
     findings.wrong_unless(!listener.bind.is_empty(), format!("{key}.bind"), "the list is empty");
     for (i, text) in listener.bind.iter().enumerate() {
@@ -177,8 +179,9 @@ fn belongs(key: &str, listener: &Config, findings: &mut Findings) {
     only_for("unpacked", Protocol::File, listener.unpacked.is_some());
     only_for("once", Protocol::File, listener.once);
     let speaks_http = listener.protocol.is_http();
-    if listener.idempotency.is_some() && !speaks_http {
-        let message = "`idempotency` is for protocols that speak HTTP: opentsdb, http, influxdb";
+    if listener.idempotency.is_some() && !listener.protocol.remembers() {
+        let message = "`idempotency` is for protocols whose requests and messages may come again: \
+                       opentsdb, http, influxdb, pulse";
         findings.wrong(format!("{key}.idempotency"), message);
     }
     if listener.ack != Ack::Accepted && !speaks_http {
@@ -254,7 +257,7 @@ mod tests {
         }
         refused(
             &listener("protocol = 'statsd'\nbind = ['tcp://h:1']\nidempotency = { window = '1h' }"),
-            &["idempotency: `idempotency` is for protocols that speak HTTP"],
+            &["idempotency: `idempotency` is for protocols whose requests"],
         );
         let statsd = "protocol = 'statsd'\nbind = ['tcp://h:1']\nack = 'queued'";
         refused(&listener(statsd), &["`ack` is for protocols that answer"]);

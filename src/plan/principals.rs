@@ -324,6 +324,11 @@ fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
                            that is read is denied";
             findings.odd(format!("listeners.{name}.principal"), message);
         }
+        if listener.protocol == Protocol::Pulse {
+            let message = "there are principals, and no principal has this listener: all that tasks \
+                           leave behind is denied";
+            findings.odd(format!("listeners.{name}.principal"), message);
+        }
         if listener.protocol != Protocol::Statsd {
             continue;
         }

@@ -257,6 +257,30 @@ impl Router {
         Ok(receipt)
     }
 
+    /// As [`submit_and_tell`](Self::submit_and_tell) for one who waits for his points by the receipt of
+    /// that slip, and can come again: where a backend that may refuse has no room for the batch, it is
+    /// left as it is.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it.
+    pub fn submit_on(
+        &mut self,
+        slip: &Slip,
+        batch: &mut Batch,
+        denied: impl FnMut(&Point<'_>, Denial),
+    ) -> Result<Submitted, Full> {
+        let table = self.tables.load_full();
+        self.enter(&table);
+        let mut rooms = self.reserve(&table, batch.bytes())?;
+        let terms = |place: usize| Terms {
+            slip: Some(slip),
+            room: rooms.get_mut(place).and_then(Option::take),
+        };
+        let toll = Toll::Each(self.clock.now());
+        Ok(self.hand_out(&table, batch, (None, toll), terms, denied))
+    }
+
     fn turn_away(&self, batch: &mut Batch, refused: Refused) -> Turned {
         let points = batch.len() as u64;
         self.book.received.add(points);

@@ -157,6 +157,6 @@ fn kinds() -> [(&'static str, Kind); 8] {
     Kind::ALL.map(|kind| (kind.name(), kind))
 }
 
-fn protocols() -> [(&'static str, Protocol); 5] {
+fn protocols() -> [(&'static str, Protocol); 6] {
     Protocol::ALL.map(|protocol| (protocol.name(), protocol))
 }

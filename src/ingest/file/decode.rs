@@ -16,7 +16,7 @@ use protocols::timestamp::TimeRange;
 use std::path::Path;
 
 /// Reads one file, chunk by chunk.
-pub(super) struct Decoder {
+pub(in crate::ingest) struct Decoder {
     form: Form,
     name: String,
     prefix: String,
@@ -76,9 +76,30 @@ impl Decoder {
                 Form::Table(Box::new(csv::Reader::new(options)))
             }
         };
+        Self::beginning(form, path.display().to_string(), prefix, position)
+    }
+
+    /// For one that is there as a whole, called `name` where something is wrong. What it is, `path`
+    /// tells; rows of a table that name no series are of this one.
+    pub(in crate::ingest) fn whole(name: &str, path: &str, series: &str, max: usize) -> Self {
+        let path = path.strip_suffix(".gz").unwrap_or(path);
+        let form = match format_of(Path::new(path)) {
+            FileFormat::Csv => {
+                let series = Some(series.to_owned());
+                let options = csv::Options { series, record_bytes: max, ..csv::Options::default() };
+                Form::Table(Box::new(csv::Reader::new(options)))
+            }
+            FileFormat::Statsd => Form::Statsd(LineFramer::new(max)),
+            FileFormat::Log => Form::Log(Box::new(Marked::new(MARK.as_bytes(), max))),
+            FileFormat::Jsonl => Form::Json(LineFramer::new(max)),
+        };
+        Self::beginning(form, name.to_owned(), String::new(), &Position::default())
+    }
+
+    fn beginning(form: Form, name: String, prefix: String, position: &Position) -> Self {
         Self {
             form,
-            name: path.display().to_string(),
+            name,
             prefix,
             read: position.offset,
             whole: position.offset,
@@ -140,7 +161,7 @@ impl Decoder {
         self.read
     }
 
-    pub(super) fn feed(&mut self, chunk: &[u8], intake: &mut Intake) {
+    pub(in crate::ingest) fn feed(&mut self, chunk: &[u8], intake: &mut Intake) {
         let before = intake.batch.len();
         let whole = self.take(chunk, intake);
         self.accepted += (intake.batch.len() - before) as u64;
@@ -160,7 +181,7 @@ impl Decoder {
     }
 
     /// A point that was handed over may not be written; it is counted where it was denied.
-    pub(super) fn denied(&mut self, point: &str, denial: Denial) {
+    pub(in crate::ingest) fn denied(&mut self, point: &str, denial: Denial) {
         self.accepted = self.accepted.saturating_sub(1);
         self.refused_whole(format!("`{point}` is denied: {}", denial.label()));
     }
@@ -205,7 +226,7 @@ impl Decoder {
     }
 
     /// The file has ended: its last line counts though it has no end.
-    pub(super) fn end(&mut self, intake: &mut Intake) {
+    pub(in crate::ingest) fn end(&mut self, intake: &mut Intake) {
         let before = intake.batch.len();
         let context = intake.context.clone();
         let mut sheet =
