@@ -316,7 +316,7 @@ mod tests {
             let inputs = crate::config::Inputs { files: vec![file], ..Default::default() };
             let begin = std::time::Instant::now();
             let report = crate::plan::Plan::load(&inputs).unwrap_err();
-            assert_eq!(report.lines().len(), 6000);
+            assert!(report.lines().len() >= 6000);
             assert!(report.to_string().len() > 100_000);
             assert!(begin.elapsed().as_secs() < 30, "{ending}: {:?}", begin.elapsed());
         }
