@@ -70,9 +70,12 @@ impl Parts {
         let (bytes, patience) = (config.limits.body.bytes(), config.limits.request.0);
         let artifacts = Artifacts::new(tasks, bytes, patience, context.clock)?;
         let source = Source::new(broker, &tasks.route)?;
-        for tls in [source.tls(), artifacts.tls()] {
+        let mut shown = [source.tls().renewable(), artifacts.tls().renewable()];
+        // The last one's end is told as the listener's, and most have none.
+        shown.sort_by_key(|one| one.expires().is_some());
+        for one in shown {
             let owner = Owner::Listener(Arc::clone(&context.listener), Arc::clone(&context.book));
-            certificates.look_after(owner, &tls.renewable());
+            certificates.look_after(owner, &one);
         }
         Ok(Self { source, artifacts })
     }
