@@ -430,8 +430,9 @@ const STRIDE: usize = DATAGRAM_BYTES + 21 * 64;
 /// Enough that routing a batch costs little for each point, and few enough to stay in cache.
 const BATCH_POINTS: u64 = 512;
 
-/// After so many full batches others have their turn: an eighth of a shaper's inbox.
-const TURN_BATCHES: usize = 8;
+/// After so many full batches others have their turn, long before a shaper's inbox is full: a point
+/// in it should not wait for a millisecond.
+const TURN_BATCHES: usize = 2;
 
 /// What a full receive buffer may hold at a stop, and no more: a flood does not end.
 const LAST_ROUNDS: usize = 256;
