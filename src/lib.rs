@@ -4,10 +4,10 @@
 //! backend has its own lane that nobody else can slow down. See `ARCHITECTURE.md`.
 //!
 //! Modules in reading order: the points' way in ([`net`], [`ingest`]), through the gate
-//! ([`access`]) and the table ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]); what is counted ([`books`])
-//! and shown ([`telemetry`], [`admin`], [`query`], [`dead_letters`]); what is configured
-//! ([`config`], [`plan`]); what ties them together ([`app`], [`run`], [`cli`]); and the small
-//! things that all of them stand on.
+//! ([`access`]) and the table ([`route`]) into lanes ([`lane`]) and out ([`backend`], [`store`]);
+//! what is counted ([`books`]) and shown ([`telemetry`], [`admin`], [`query`], [`dead_letters`]);
+//! what is configured ([`config`], [`plan`]); what ties them together ([`app`], [`run`], [`cli`]);
+//! and the small things that all of them stand on.
 
 pub mod net;
 
@@ -45,13 +45,16 @@ pub mod submit;
 
 pub mod clock;
 mod database;
+mod file_id;
 pub mod log;
 pub mod log_limit;
 pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod printout;
 pub mod tls;
 pub mod units;
 pub mod waybill;
 pub mod when;
+mod whole_file;

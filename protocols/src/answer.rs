@@ -12,6 +12,10 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// What whoever uses one `Idempotency-Key` for two requests is told, and knows it by.
+    pub const KEY_CONFLICT: &str =
+        "this Idempotency-Key was used for another request; nothing of this one was kept";
+
     pub(crate) fn json(status: u16, body: &impl Serialize) -> Self {
         // These are maps with text keys and finite numbers, which always can be written.
         Self { status, body: Some(serde_json::to_string(body).unwrap_or_default()) }

@@ -1,5 +1,6 @@
 //! What a gateway's answer means for the points that were sent.
 
+use protocols::Answer;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub enum Verdict {
     /// It will never be known for all of it, or some backend will never have all of it; to send it
     /// again would count points twice.
     Unsettled(String),
+    /// Another body was sent under the same key; nothing of this one was kept.
+    Conflict(String),
     /// The body is larger than the gateway takes.
     TooLarge,
     /// No body would be taken: a person has to mend something.
@@ -55,6 +58,7 @@ impl Told {
             403 => Verdict::Never(self.why("the gateway does not allow it")),
             404 | 405 | 415 => Verdict::Never(self.why(NO_GATEWAY)),
             413 => Verdict::TooLarge,
+            422 if self.is_conflict() => Verdict::Conflict(self.why("it is known otherwise")),
             422 => Verdict::Unsettled(self.why("not all of it can be delivered")),
             // It will be the same for ever under this key.
             500..=599 if self.replayed => Verdict::Unsettled(self.why("not all of it was kept")),
@@ -88,8 +92,13 @@ impl Told {
         })
     }
 
-    /// The gateway's words, and ours before them.
-    fn why(&self, what: &str) -> String {
+    /// Of the two things that a 422 means, this is the one of which nothing was kept.
+    fn is_conflict(&self) -> bool {
+        self.said().is_some_and(|said| said == Answer::KEY_CONFLICT)
+    }
+
+    /// The gateway's words.
+    fn said(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Body {
             error: Error,
@@ -99,7 +108,12 @@ impl Told {
             message: String,
         }
         let said = serde_json::from_slice::<Body>(&self.body).ok();
-        let said = said.map(|said| harmless(&said.error.message));
+        said.map(|said| harmless(&said.error.message))
+    }
+
+    /// The gateway's words, and ours before them.
+    fn why(&self, what: &str) -> String {
+        let said = self.said();
         match (what, said) {
             ("", Some(said)) => format!("{}: {said}", self.status),
             ("", None) => format!("{} without a word", self.status),
@@ -129,6 +143,7 @@ mod tests {
     #[test]
     fn every_answer_means_something() {
         let error = r#"{"error":{"code":1,"message":"so\u001b so"}}"#;
+        let conflict = Answer::error(422, Answer::KEY_CONFLICT, None).body.unwrap();
         let again =
             |why: &str| Verdict::Again { why: why.into(), after: Some(Duration::from_secs(1)) };
         let taken = |accepted, refused: &[(usize, &str)], unlisted| {
@@ -151,6 +166,12 @@ mod tests {
             (429, false, "", again("429 without a word")),
             (409, false, "", again("409 without a word")),
             (503, true, error, Verdict::Unsettled("not all of it was kept: 503 so  so".into())),
+            (
+                422,
+                false,
+                &conflict,
+                Verdict::Conflict(format!("it is known otherwise: 422 {}", Answer::KEY_CONFLICT)),
+            ),
             (422, false, "", Verdict::Unsettled("not all of it can be delivered: 422".into())),
             (
                 401,

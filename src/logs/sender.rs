@@ -157,7 +157,10 @@ impl Sent {
                 self.refused += lines;
                 self.tell("it is longer than what the gateway takes".to_owned());
             }
-            Verdict::Unsettled(why) | Verdict::Never(why) | Verdict::Again { why, .. } => {
+            Verdict::Unsettled(why)
+            | Verdict::Conflict(why)
+            | Verdict::Never(why)
+            | Verdict::Again { why, .. } => {
                 self.unsettled += lines;
                 self.tell(why);
             }

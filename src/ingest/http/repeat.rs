@@ -66,7 +66,7 @@ impl Keyed {
                 web.book.noticed.add("repeated_request", 1);
                 Ok(Turn::Again(before.answer.clone()))
             }
-            Claimed::Answered(_) => Err(Refusal::new(422, "key_conflict", CONFLICT)),
+            Claimed::Answered(_) => Err(Refusal::new(422, "key_conflict", Answer::KEY_CONFLICT)),
             Claimed::Busy => Err(Refusal::new(409, "key_in_use", IN_USE)),
         }
     }
@@ -127,8 +127,6 @@ const SEVERAL: &str = "there are several headers Idempotency-Key; send one";
 const SHAPE: &str = "the Idempotency-Key is not 1 to 255 visible ASCII characters";
 const QUOTES: &str = "the Idempotency-Key begins with a quote and is no quoted string; write \"KEY\", \
     with \\\" and \\\\ for a quote and a backslash inside, or KEY without quotes";
-const CONFLICT: &str =
-    "this Idempotency-Key was used for another request; nothing of this one was kept";
 const IN_USE: &str = "a request with this Idempotency-Key is still being worked on, or its points \
     are on their way; nothing of this one was kept";
 
