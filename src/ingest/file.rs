@@ -1,23 +1,27 @@
 //! Files: those that are followed as they grow, and a folder that whole files are taken from.
 //!
 //! One task looks every [`EVERY`] which files there are, and reads on in each: only lines that have
-//! ended, so that half a line waits for its other half. A file is known by its device and inode, not
-//! its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one that
-//! was emptied is begun anew. Where reading goes on is kept under `data_dir`
-//! ([`positions`]), after the points were handed over, each second while there is much to read: what
-//! a kill repeats is what was read since. Files take turns, a few chunks each. While a backend that
-//! may refuse is full, nothing is read.
+//! ended, so that half a line waits for its other half. A file is known by its device and inode,
+//! not its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one
+//! that was emptied, or does not say any more what was read of it, is begun anew. A file that comes
+//! up is opened at once where the kernel tells ([`watch`]), since what is open cannot be renamed
+//! away. Where reading goes on is kept under `data_dir` ([`positions`]), after the points were
+//! handed over, each second while there is much to read: what a kill repeats is what was read
+//! since. Files take turns, a few chunks each. While a backend that may refuse is full, nothing is
+//! read, but files are looked for.
 //!
 //! Limits: `limits.line` for a line or a row, `limits.connections` for files, `limits.tags`.
 //! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `table_refused`, and
-//! `incomplete_line` for one whose end never came. Noticed: `file_truncated`, `surplus_cells` (once
-//! a file), `empty_row`, `positions_failed`, `positions_damaged`, `paused`.
+//! `incomplete_line` for one whose end never came. Noticed: `file_truncated`, `file_rewritten`,
+//! `surplus_cells` (once a file), `empty_row`, `positions_failed`, `positions_damaged`,
+//! `positions_evicted`, `paused`.
 
 mod decode;
 mod folder;
 mod follow;
 mod glob;
 mod positions;
+mod watch;
 
 pub use glob::Glob;
 
@@ -33,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Reads files until the listener stops.
 pub(super) async fn run(context: Context, data_dir: PathBuf) {
@@ -46,6 +50,15 @@ pub(super) async fn run(context: Context, data_dir: PathBuf) {
     while !context.stop.is_cancelled() {
         tokio::select! {
             _ = looks.tick() => {}
+            () = followed.news() => {
+                let began = Instant::now();
+                followed.find(&mut desk);
+                sleep(LULL.max(began.elapsed() * 4)).await;
+                continue;
+            }
+            () = sleep(PAUSE), if desk.paused => if desk.has_to_wait() {
+                continue;
+            },
             () = context.stop.cancelled() => break,
         }
         followed.look(&mut desk).await;
@@ -63,30 +76,34 @@ struct Desk {
     intake: Intake,
     positions: Positions,
     buffer: Box<[u8]>,
+    /// A backend that may refuse had no room.
+    paused: bool,
 }
 
 /// What a read has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Step {
     /// It has had its turn, and there may be more.
     More,
     /// There is no more for now.
     End,
-    /// The listener stops, or the file cannot be read.
-    Halt,
+    /// The listener stops, or a backend that may refuse has no room.
+    Wait,
+    /// The file cannot be read.
+    Failed(io::Error),
 }
 
 impl Desk {
     fn new(context: &Context, data_dir: &Path) -> Self {
         let positions = blocking(|| Positions::read(data_dir, context));
         let (intake, buffer) = (context.intake(), vec![0; CHUNK].into_boxed_slice());
-        Self { context: context.clone(), intake, positions, buffer }
+        Self { context: context.clone(), intake, positions, buffer, paused: false }
     }
 
     /// Lets a file have its turn: reads a few chunks, and keeps now and then where that is.
     async fn read_some(&mut self, open: &mut Open) -> Step {
         for _ in 0..TURN {
-            match self.read(&mut open.file, &mut open.decoder).await {
+            match self.read(open).await {
                 Step::More => open.note(self),
                 last => return last,
             }
@@ -95,25 +112,31 @@ impl Desk {
         Step::More
     }
 
-    /// Reads a chunk of a file, and hands over what is in it.
-    async fn read(&mut self, file: &mut File, decoder: &mut Decoder) -> Step {
-        if self.context.stop.is_cancelled() {
-            return Step::Halt;
+    /// Whether nothing is to be read: the listener stops, or a backend that may refuse has no room.
+    fn has_to_wait(&mut self) -> bool {
+        let refusing = self.intake.refusing();
+        if refusing && !self.paused {
+            self.context.book.noticed.add("paused", 1);
         }
-        self.pause().await;
-        let len = match blocking(|| read(file, &mut self.buffer)) {
+        self.paused = refusing;
+        refusing || self.context.stop.is_cancelled()
+    }
+
+    /// Reads a chunk of a file, and hands over what is in it.
+    async fn read(&mut self, open: &mut Open) -> Step {
+        if self.has_to_wait() {
+            return Step::Wait;
+        }
+        let len = match blocking(|| read(&mut open.file, &mut self.buffer)) {
             Ok(0) => return Step::End,
             Ok(len) => len,
-            Err(error) => {
-                let text = format!("{}: {error}", decoder.name());
-                self.context.refuse("file_failed", 1, text.as_bytes(), Who(None));
-                return Step::Halt;
-            }
+            Err(error) => return Step::Failed(error),
         };
         self.context.book.received_bytes.add(len as u64);
         let chunk = self.buffer.get(..len).unwrap_or_default();
-        blocking(|| decoder.feed(chunk, &mut self.intake));
-        self.hand_over(decoder);
+        open.traces.add(chunk);
+        blocking(|| open.decoder.feed(chunk, &mut self.intake));
+        self.hand_over(&mut open.decoder);
         self.intake.ease().await;
         Step::More
     }
@@ -121,17 +144,6 @@ impl Desk {
     fn hand_over(&mut self, decoder: &mut Decoder) {
         let tell = |point: &Point<'_>, denial| decoder.denied(point.name, denial);
         self.intake.submit_and_tell(Who(None), tell);
-    }
-
-    /// Waits while a backend that may refuse has no room.
-    async fn pause(&self) {
-        if !self.intake.refusing() {
-            return;
-        }
-        self.context.book.noticed.add("paused", 1);
-        while self.intake.refusing() && !self.context.stop.is_cancelled() {
-            sleep(PAUSE).await;
-        }
     }
 }
 
@@ -172,6 +184,9 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Short against the patience of any sender.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long files may come up before they are looked for again; longer where that takes long.
+const LULL: Duration = Duration::from_millis(10);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,26 +221,26 @@ mod tests {
         std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
         let (mut desk, _listener) = desk(dir.path());
         let mut open = Open::new(path, &mut desk).unwrap();
-        assert_eq!(desk.read_some(&mut open).await, Step::More);
+        assert!(matches!(desk.read_some(&mut open).await, Step::More));
         assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
         let mut kept = Positions::read(dir.path(), &desk.context);
-        assert!(kept.of(open.id, &mut open.file).unwrap().offset > 0);
-        assert_eq!(desk.read_some(&mut open).await, Step::End);
+        assert!(kept.of(open.id, &open.file).unwrap().offset > 0);
+        assert!(matches!(desk.read_some(&mut open).await, Step::End));
         assert_eq!(open.decoder.read(), ((TURN + 1) * CHUNK) as u64);
     }
 
     /// The kernel gives the number of a file that is gone to the next one.
-    #[test]
-    fn a_file_in_the_place_of_another_is_known_afterwards() {
+    #[tokio::test]
+    async fn a_file_in_the_place_of_another_is_known_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let (mut desk, _listener) = desk(dir.path());
         for text in ["x", "y", "z"] {
-            std::fs::write(&path, text.repeat(1000)).unwrap();
+            std::fs::write(&path, text.repeat(999) + "\n").unwrap();
             let mut open = Open::new(path.clone(), &mut desk).unwrap();
             assert_eq!(open.decoder.read(), 0, "it is not the one before");
-            desk.positions.note(open.id, &path, &mut open.file, 900, 1);
-            assert_eq!(desk.positions.of(open.id, &mut open.file).unwrap().offset, 900);
+            assert!(matches!(desk.read_some(&mut open).await, Step::End));
+            assert_eq!(desk.positions.of(open.id, &open.file).unwrap().offset, 1000);
         }
     }
 }

@@ -89,7 +89,8 @@ impl Decoder {
         }
     }
 
-    /// The names of the columns, for one who goes on in the middle; answers whether they are needed.
+    /// The names of the columns, for one who goes on in the middle; answers whether they are
+    /// needed.
     pub(super) fn wants_header(&self) -> bool {
         matches!(&self.form, Form::Table(table) if self.read > 0 && !table.knows_columns())
     }
@@ -104,10 +105,6 @@ impl Decoder {
             }
         }
         table.go_on_after(self.lines);
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Up to which byte and line all is dealt with.

@@ -1,42 +1,41 @@
 //! Where reading goes on in each file, over a restart.
 //!
-//! `data_dir`/files/LISTENER.json, written whole and put in place by a rename. Of files that were
-//! seen longest ago only [`MAX`] are remembered. A file that begins differently than it did is another one, though
-//! the system may have given it the inode of one that is gone.
+//! `data_dir`/files/LISTENER.json, written whole. A file that says something else than it did where
+//! it was read is another one, though the system may have given it the inode of one that is gone.
+//!
+//! Limits: those of files that are open, which `limits.connections` bounds, and of [`OTHERS`] that
+//! are not; of more the ones that were read longest ago are forgotten, and noticed as
+//! `positions_evicted`.
 
 use super::{WARN_EVERY, blocking};
+use crate::file_id::{FileId, Fingerprint};
 use crate::ingest::intake::Context;
-use ring::digest::{SHA256, digest};
+use crate::whole_file::{self, Lasting, beside};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// A file, whatever it is called: device and inode.
-pub(super) type Id = (u64, u64);
 
 /// Where reading goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// For people.
-    pub(super) path: PathBuf,
+    /// For people; not every path is text.
+    pub(super) path: String,
     pub(super) offset: u64,
     pub(super) line: u64,
-    /// How many bytes of its beginning these are a hash of.
-    head_bytes: u64,
-    head: Vec<u8>,
-    /// Larger for what was seen later.
-    seen: u64,
+    /// Of what was read, which may be more than the lines that have ended.
+    pub(super) fingerprint: Fingerprint,
+    /// Larger for what was noted later.
+    pub(super) seen: u64,
 }
 
 /// Those of a listener.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     at: PathBuf,
-    known: BTreeMap<Id, Position>,
+    known: BTreeMap<FileId, Position>,
     seen: u64,
     changed: bool,
     kept: Option<Instant>,
@@ -55,11 +54,9 @@ impl Positions {
     }
 
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
-    pub(super) fn of(&mut self, id: Id, file: &mut File) -> io::Result<Position> {
+    pub(super) fn of(&mut self, id: FileId, file: &File) -> io::Result<Position> {
         let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
-        let same =
-            file.metadata()?.len() >= known.offset && head(file, known.head_bytes)? == known.head;
-        if same {
+        if file.metadata()?.len() >= known.offset && known.fingerprint.fits(file)? {
             return Ok(known.clone());
         }
         // Or its beginning would be taken for that of the other one.
@@ -68,31 +65,37 @@ impl Positions {
     }
 
     /// It was read up to there.
-    pub(super) fn note(&mut self, id: Id, path: &Path, file: &mut File, offset: u64, line: u64) {
-        if self.known.get(&id).is_some_and(|known| (known.offset, &*known.path) == (offset, path)) {
-            return;
-        }
-        self.changed = true;
-        self.seen += 1;
-        let known = self.known.entry(id).or_default();
-        (known.offset, known.line, known.seen) = (offset, line, self.seen);
-        path.clone_into(&mut known.path);
-        let wanted = offset.min(HEAD);
-        if known.head_bytes != wanted
-            && let Ok(head) = head(file, wanted)
-        {
-            (known.head_bytes, known.head) = (wanted, head);
-        }
-        if self.known.len() > MAX
-            && let Some((&oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.seen)
-        {
-            self.known.remove(&oldest);
+    pub(super) fn note(&mut self, id: FileId, position: Position) {
+        let before = self.known.get(&id);
+        let place = |position: &Position| (position.offset, position.line);
+        let same = before.is_some_and(|before| {
+            place(before) == place(&position)
+                && before.path == position.path
+                && before.fingerprint == position.fingerprint
+        });
+        if !same {
+            self.changed = true;
+            self.seen += 1;
+            self.known.insert(id, Position { seen: self.seen, ..position });
         }
     }
 
     /// It is begun anew, or there is no such file any more.
-    pub(super) fn forget(&mut self, id: Id) {
+    pub(super) fn forget(&mut self, id: FileId) {
         self.changed |= self.known.remove(&id).is_some();
+    }
+
+    /// Forgets what there are too many of; answers how many these were.
+    pub(super) fn bound(&mut self, is_open: impl Fn(&FileId) -> bool) -> u64 {
+        if self.known.len() <= OTHERS {
+            return 0;
+        }
+        let others = self.known.iter().filter(|(id, _)| !is_open(id));
+        let mut others: Vec<_> = others.map(|(id, position)| (position.seen, *id)).collect();
+        others.sort_unstable();
+        let surplus = others.len().saturating_sub(OTHERS);
+        others.iter().take(surplus).for_each(|(_, id)| self.forget(*id));
+        surplus as u64
     }
 
     /// Writes them, if that was not done within the last moment.
@@ -121,18 +124,14 @@ impl Positions {
     }
 
     fn write(&self) -> io::Result<()> {
-        if let Some(directory) = self.at.parent() {
-            fs::create_dir_all(directory)?;
-        }
         let known: Vec<_> = self.known.iter().collect();
-        let fresh = self.at.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&known)?)?;
-        fs::rename(&fresh, &self.at)
+        let bytes = serde_json::to_vec(&known)?;
+        whole_file::replace(&self.at, &beside(&self.at, ".new"), &bytes, Lasting::Power)
     }
 }
 
 /// There are none where there is no file yet.
-fn load(at: &Path) -> io::Result<Vec<(Id, Position)>> {
+fn load(at: &Path) -> io::Result<Vec<(FileId, Position)>> {
     match fs::read(at) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -143,38 +142,47 @@ fn load(at: &Path) -> io::Result<Vec<(Id, Position)>> {
 /// As `LISTENER.json.damaged`, the latest such only.
 fn set_aside(at: &Path, error: &io::Error, context: &Context) {
     context.book.noticed.add("positions_damaged", 1);
-    let (listener, file, aside) =
-        (&*context.listener, at.display(), at.with_extension("json.damaged"));
+    let (listener, file, aside) = (&*context.listener, at.display(), beside(at, ".damaged"));
     match fs::rename(at, &aside) {
         Ok(()) => {
             let set_aside = aside.display();
-            tracing::error!(listener, %error, %file, %set_aside, "where files were read cannot be read; they are read again from their beginnings");
+            tracing::error!(listener, %error, %file, %set_aside, "{DAMAGED}");
         }
-        Err(stays) => {
-            tracing::error!(listener, %error, %file, %stays, "where files were read cannot be read, nor set aside; they are read again from their beginnings");
-        }
+        Err(stays) => tracing::error!(listener, %error, %file, %stays, "{DAMAGED}"),
     }
 }
 
-/// What tells a file from all others.
-pub(super) fn id_of(meta: &fs::Metadata) -> Id {
-    (meta.dev(), meta.ino())
-}
-
-fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
-    let place = file.stream_position()?;
-    file.rewind()?;
-    let mut head = Vec::new();
-    file.take(bytes).read_to_end(&mut head)?;
-    file.seek(io::SeekFrom::Start(place))?;
-    Ok(digest(&SHA256, &head).as_ref().iter().take(16).copied().collect())
-}
-
-/// Enough to tell two logs apart.
-const HEAD: u64 = 256;
+const DAMAGED: &str =
+    "where files were read cannot be read, and they are read again from their beginnings";
 
 /// What a kill may repeat.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// As many files are remembered.
-const MAX: usize = 4096;
+/// As many files are remembered that are not open: gone, or elsewhere for a while.
+const OTHERS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many are open, and however long they rest.
+    #[test]
+    fn what_is_open_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |n: usize| {
+            let path = dir.path().join(n.to_string());
+            fs::write(&path, "").unwrap();
+            FileId::at(&path).unwrap()
+        };
+        let ids: Vec<_> = (0..OTHERS + 20).map(id).collect();
+        let mut positions = Positions::default();
+        for (id, offset) in ids.iter().zip(1..) {
+            positions.note(*id, Position { offset, ..Position::default() });
+        }
+        assert_eq!(positions.bound(|_| true), 0);
+        let (open, others) = ids.split_at(15);
+        assert_eq!(positions.bound(|id| open.contains(id)), 5);
+        assert!(others.iter().take(5).all(|id| !positions.known.contains_key(id)));
+        assert_eq!(positions.known.len(), OTHERS + 15);
+    }
+}
