@@ -53,6 +53,7 @@ pub mod notify;
 pub mod origin;
 pub mod pattern;
 pub mod printout;
+pub mod stdio;
 pub mod tls;
 pub mod units;
 pub mod waybill;
