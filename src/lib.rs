@@ -46,13 +46,17 @@ pub mod submit;
 
 pub mod clock;
 mod database;
+mod file_id;
 pub mod log;
 pub mod log_limit;
 pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod printout;
+pub mod stdio;
 pub mod tls;
 pub mod units;
 pub mod waybill;
 pub mod when;
+mod whole_file;
