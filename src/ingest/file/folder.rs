@@ -154,7 +154,7 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
     desk.hand_over(&mut open.decoder);
     // Should it not be moved, it is not read again.
     open.note(desk);
-    desk.positions.keep(&desk.context);
+    desk.positions.keep_at_times(&desk.context);
     Ok(true)
 }
 
