@@ -4,7 +4,6 @@ use super::batches::{Batch, Cut};
 use super::progress::{Progress, Tail};
 use super::totals::Totals;
 use crate::file_id::hash;
-use crate::whole_file::Lasting;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,7 +57,8 @@ impl Book {
         let (start, end) = (batch.start.offset, batch.end.offset);
         let tail = self.progress.tail.take_if(|tail| tail.start == start);
         // Only of these, which are short, since it takes its time.
-        let text = (batch.is_open || tail.is_some()).then(|| hash(&batch.body)).unwrap_or_default();
+        let short = batch.is_open || tail.is_some();
+        let text = if short { hash(&batch.body) } else { String::new() };
         let same = tail.as_ref().filter(|tail| tail.hash == text);
         let begun = match same {
             Some(Tail { totals: Some(totals), .. }) => Begun::Known(totals.clone()),
@@ -78,7 +78,7 @@ impl Book {
         if !batch.is_open {
             self.progress.begin(end);
         }
-        self.keep(Lasting::Process);
+        self.keep();
         begun
     }
 
@@ -96,9 +96,9 @@ impl Book {
     }
 
     /// Writes it down. Where that cannot be done, points are worth more than being able to go on.
-    pub(super) fn keep(&mut self, lasting: Lasting) {
+    pub(super) fn keep(&mut self) {
         let Some(at) = &self.at else { return };
-        if let Err(error) = self.progress.write(at, lasting)
+        if let Err(error) = self.progress.write(at)
             && !std::mem::replace(&mut self.told, true)
         {
             tracing::warn!(file = %at.display(), %error, "an interruption would start anew");

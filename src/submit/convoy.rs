@@ -6,7 +6,6 @@ use super::book::{Book, Cuts};
 use super::meter::Meter;
 use super::shipment::{self, Stopped};
 use crate::client::Client;
-use crate::whole_file::Lasting;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -55,7 +54,7 @@ impl<'a> Convoy<'a> {
                 }
             }
         }
-        Book::lock(&self.book).keep(Lasting::Power);
+        Book::lock(&self.book).keep();
         Ok(())
     }
 
@@ -75,7 +74,7 @@ impl<'a> Convoy<'a> {
             Ok(batch) => book.settle(&batch),
             Err(why) => {
                 self.shipped.drain(..).for_each(|shipped| shipped.abort());
-                book.keep(Lasting::Power);
+                book.keep();
                 return Err(why);
             }
         }
@@ -89,7 +88,7 @@ impl<'a> Convoy<'a> {
             let shipped = first(&mut self.shipped).await;
             self.settle(shipped)?;
         }
-        Book::lock(&self.book).keep(Lasting::Power);
+        Book::lock(&self.book).keep();
         Err(Stopped::File(why))
     }
 }

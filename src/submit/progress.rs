@@ -178,10 +178,11 @@ impl Progress {
     }
 
     /// Writes it, in place of what was there. Two that are at the same file at the same time
-    /// would write the same, but not at the same moment.
-    pub(super) fn write(&self, at: &Path, lasting: Lasting) -> io::Result<()> {
+    /// would write the same, but not at the same moment. It does not wait for the disk, which would
+    /// take longer than to submit a small file: without it, the keys protect.
+    pub(super) fn write(&self, at: &Path) -> io::Result<()> {
         let fresh = beside(at, &format!(".{}", std::process::id()));
-        whole_file::replace(at, &fresh, &serde_json::to_vec(self)?, lasting)
+        whole_file::replace(at, &fresh, &serde_json::to_vec(self)?, Lasting::Process)
     }
 }
 
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(progress.pending, [4, 9]);
         progress.settle(Place { offset: 4, line: 2 }, &Totals { accepted: 1, ..Totals::default() });
         assert_eq!(progress.pending, [9]);
-        progress.write(&at, Lasting::Power).unwrap();
+        progress.write(&at).unwrap();
         assert_eq!(read(), Some(progress.clone()));
 
         fs::write(&path, "a\n1\n2\n").unwrap();
@@ -308,7 +309,7 @@ mod tests {
         };
         fs::write(&path, rows(0, 1000)).unwrap();
         let at = place_of(&path, None);
-        progress(&path).write(&at, Lasting::Process).unwrap();
+        progress(&path).write(&at).unwrap();
         fs::write(&path, rows(0, 1001)).unwrap();
         assert!(Progress::read(&at, &known(&path)).unwrap().is_some(), "it has grown");
         fs::write(&path, rows(5000, 1001)).unwrap();

@@ -157,7 +157,7 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
         open.decoder.give_up(&desk.context);
         open.note(desk);
     }
-    desk.positions.keep(&desk.context);
+    desk.positions.keep_at_times(&desk.context);
     Ok(true)
 }
 
