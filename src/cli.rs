@@ -6,7 +6,8 @@ use crate::clock::Clock;
 use crate::config::{self, Inputs};
 use crate::dead_letters::command;
 use crate::plan::{Plan, Planned};
-use crate::{explain, log, logs, query, run, send, submit};
+use crate::printout::Printout;
+use crate::{explain, log, logs, query, run, send, stdio, submit};
 use clap::{Args, Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -66,7 +67,8 @@ pub struct LogArgs {
     #[arg(long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
     pub log_format: log::Format,
     /// off, error, warn, info, debug, trace; or for a module: info,pointsman::lane=debug
-    #[arg(long, default_value = "info", value_parser = log::level, global = true, value_name = "LEVEL")]
+    #[arg(long, default_value = "info", global = true, value_name = "LEVEL")]
+    #[arg(value_parser = log::level)]
     pub log_level: EnvFilter,
 }
 
@@ -184,12 +186,7 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
             ExitCode::from(USAGE)
         }
         Some(Command::Send(args)) => send(args),
-        Some(Command::Submit(args)) => {
-            let answer = submit::run(&args, &variables);
-            complain(&answer.err);
-            print(&answer.out);
-            ExitCode::from(answer.status)
-        }
+        Some(Command::Submit(args)) => show(&submit::run(&args, &variables)),
         Some(Command::Logs(args)) => ExitCode::from(logs::run(&args, &variables)),
         Some(Command::DefaultConfig) => print(config::DEFAULT),
     }
@@ -226,7 +223,8 @@ fn explain(inputs: &Inputs, args: &ExplainArgs) -> ExitCode {
         explain::explain_as(&plan, &args.listener, principal, line, Clock::System.now())
     };
     let mut tell = |line: &[u8]| match story(line) {
-        Ok(text) => drop(print(&text)),
+        Ok(text) if print(&text) == ExitCode::SUCCESS => {}
+        Ok(_) => code = ExitCode::FAILURE,
         Err(problem) => {
             complain(&format_args!("error: {problem}\n"));
             code = ExitCode::FAILURE;
@@ -253,10 +251,7 @@ fn query(inputs: &Inputs, args: &QueryArgs) -> ExitCode {
         limit: args.limit,
         format: args.format,
     };
-    let answer = query::run(&options, Clock::System.now());
-    complain(&answer.err);
-    print(&answer.out);
-    ExitCode::from(answer.status)
+    show(&query::run(&options, Clock::System.now()))
 }
 
 /// What backends have refused.
@@ -275,10 +270,7 @@ fn dead_letters(inputs: &Inputs, args: command::Arguments) -> ExitCode {
         format: args.format,
         task: args.task.into(),
     };
-    let answer = command::run(&options);
-    complain(&answer.err);
-    print(&answer.out);
-    ExitCode::from(answer.status)
+    show(&command::run(&options))
 }
 
 fn send(args: SendArgs) -> ExitCode {
@@ -313,11 +305,24 @@ fn complain(text: &impl std::fmt::Display) {
     let _ = write!(io::stderr().lock(), "{text}");
 }
 
+/// Says what a command has to say. Success that could not be told is none.
+fn show(printout: &Printout) -> ExitCode {
+    complain(&printout.err);
+    match print(&printout.out) {
+        told if printout.status == 0 => told,
+        _ => ExitCode::from(printout.status),
+    }
+}
+
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+    let written = stdio::output().and_then(|()| out.write_all(text.as_bytes()));
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format_args!("error: standard output: {error}\n"));
+            ExitCode::FAILURE
+        }
         _ => ExitCode::SUCCESS,
     }
 }

@@ -62,6 +62,13 @@ impl Client {
         self
     }
 
+    /// The gateway's address, however it was written.
+    pub fn address(&self) -> String {
+        let mut address = self.points.clone();
+        address.set_query(None);
+        address.into()
+    }
+
     /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
     /// meanwhile is told.
     pub async fn put(

@@ -6,9 +6,9 @@
 //! is in use is written anew from what is still open, since what was stored in it was promised to
 //! last. Every method blocks.
 
+use crate::file_id::FileId;
 use nix::sys::statvfs::statvfs;
 use rusqlite::Connection;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -20,11 +20,8 @@ pub(crate) struct Database {
     format: &'static Format,
     synchronous: &'static str,
     /// With what tells the file from any other that may come to lie in its place.
-    db: Option<(Connection, Option<Identity>)>,
+    db: Option<(Connection, Option<FileId>)>,
 }
-
-/// The device and the number of a file.
-type Identity = (u64, u64);
 
 /// What makes a file one of its sort.
 #[derive(Debug)]
@@ -108,13 +105,13 @@ impl Database {
             Some((db, _)) => db,
             None => connect(&self.file, self.format, self.synchronous)?,
         };
-        let (db, _) = self.db.insert((db, identity(&self.file)));
+        let (db, _) = self.db.insert((db, FileId::at(&self.file)));
         Ok(db)
     }
 
     /// Whether the file that is open is the one that the next process would find.
     fn is_in_place(&self) -> bool {
-        self.db.as_ref().is_some_and(|(_, opened)| *opened == identity(&self.file))
+        self.db.as_ref().is_some_and(|(_, opened)| *opened == FileId::at(&self.file))
     }
 
     /// Writes a file that somebody took away anew. Another that lies in its place is set aside.
@@ -208,10 +205,6 @@ fn connect(file: &Path, format: &Format, synchronous: &str) -> Result<Connection
         ))?;
     }
     Ok(db)
-}
-
-fn identity(file: &Path) -> Option<Identity> {
-    fs::metadata(file).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn make_dir_of(file: &Path) -> io::Result<()> {

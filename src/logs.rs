@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Every byte goes through as it came, and before anybody looks into it. The gateway may be away,
-//! slow or wrong: the queue has an end ([`queue::BYTES_MAX`]), what does not fit is counted, and the
-//! log never waits. At its end what is queued has `--grace` to get away. The exit status is 0, unless
-//! standard output could not be written.
+//! slow or wrong: the queue has an end ([`queue::BYTES_MAX`]), what does not fit is counted, and
+//! the log never waits. At its end what is queued has `--grace` to get away. The exit status is 0,
+//! unless standard input could not be read, or standard output not be written.
 //!
 //! A task's output is not to be trusted: of one run no more than [`LINES_MAX`] lines are taken, and
 //! of each no more than [`OBJECT_MAX`].
@@ -27,7 +27,7 @@ use protocols::marked::{Found, Marked};
 use queue::Queue;
 use sender::{Errand, Sender, Sent};
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind::BrokenPipe, Write as _};
 use std::sync::Arc;
 
 /// What to look for, and where to send it.
@@ -88,7 +88,11 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
         passed
     };
     let sent = sender.end(arguments.grace.0);
-    let summary = taking.counts.summary(&sent);
+    let mut summary = taking.counts.summary(&sent);
+    // Whoever closes his end of a pipe knows that.
+    if let Some(error) = passed.as_ref().err().filter(|error| error.kind() != BrokenPipe) {
+        summary.push_str(&format!("pointsman logs: the log is not whole: {error}\n"));
+    }
     let _ = write!(io::stderr().lock(), "{summary}");
     u8::from(passed.is_err())
 }

@@ -12,6 +12,7 @@
 mod csv;
 mod table;
 
+use crate::printout::Printout;
 use crate::store::{Answer, Error, Question, Series, Store};
 use crate::when;
 use clap::ValueEnum;
@@ -48,22 +49,11 @@ pub enum Format {
     Csv,
 }
 
-/// What to print and how to end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Printout {
-    /// For standard output.
-    pub out: String,
-    /// For standard error.
-    pub err: String,
-    /// The exit status.
-    pub status: u8,
-}
-
 /// Runs the command; blocks.
 pub fn run(options: &Options, now: UnixNanos) -> Printout {
     match question(options, now) {
         Ok(question) => answer(options, &question),
-        Err(usage) => Printout::failed(2, usage),
+        Err(usage) => Printout::failed(2, &usage),
     }
 }
 
@@ -88,14 +78,14 @@ fn answer(options: &Options, question: &Question) -> Printout {
     });
     match found {
         Ok((answer, hint)) => printout(options.format, &answer, hint),
-        Err(error @ Error::Pattern(_)) => Printout::failed(2, error.to_string()),
+        Err(error @ Error::Pattern(_)) => Printout::failed(2, &error.to_string()),
         Err(error @ Error::Missing(_)) => Printout::failed(
             1,
-            format!(
+            &format!(
                 "{error}; is `--data-dir` right, and has the gateway a backend of kind `store`?"
             ),
         ),
-        Err(error) => Printout::failed(1, error.to_string()),
+        Err(error) => Printout::failed(1, &error.to_string()),
     }
 }
 
@@ -127,12 +117,6 @@ fn hint(store: &Store, question: &Question) -> Result<String, Error> {
     })
 }
 
-impl Printout {
-    fn failed(status: u8, words: String) -> Self {
-        Self { out: String::new(), err: words + "\n", status }
-    }
-}
-
 /// The columns that rows of several series share: keys of tags, then keys of fields.
 struct Columns<'a> {
     tags: Vec<&'a str>,
@@ -161,6 +145,7 @@ fn cell(value: Option<&serde_json::Value>) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printout::Printout;
     use crate::store::{Limits, Writer};
     use std::time::Duration;
 
@@ -254,7 +239,11 @@ TIME                    NAME      host  log                   ok    value
     fn a_question_that_makes_no_sense_ends_with_2() {
         let since = ask("x", |options| options.since = Some("yesterday".into()));
         assert_eq!(since.status, 2);
-        assert!(since.err.starts_with("--since: `yesterday` is not a time"), "{}", since.err);
+        assert!(
+            since.err.starts_with("error: --since: `yesterday` is not a time"),
+            "{}",
+            since.err
+        );
         assert_eq!(ask("{a,b", |_| ()).status, 2);
     }
 

@@ -165,8 +165,121 @@ async fn there_is_an_end_to_how_many_files_are_read() {
     receives(&gateway, 2).await;
     append(&dir.path().join("0.jsonl"), &line(9));
     receives(&gateway, 3).await;
-    let rejected = book(&gateway).await["rejected"]["file_limit"].as_u64().unwrap();
-    assert!((1..=3).contains(&rejected), "each is counted once: {rejected}");
+    let rejected = &book(&gateway).await["rejected"];
+    assert_eq!(rejected["file_limit"], 3, "each is counted once");
+}
+
+/// Others that come before it by name do not make a file that is read look gone.
+#[tokio::test]
+async fn a_file_that_is_read_stays_open_whatever_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "paths = ['DIR/*.jsonl']\nlimits = { connections = 1 }";
+    let last = dir.path().join("z.jsonl");
+    append(&last, &line(0));
+    let gateway = gateway(&dir, keys).await;
+    receives(&gateway, 1).await;
+    for n in 0..5 {
+        append(&dir.path().join(format!("{n}.jsonl")), &line(n));
+    }
+    // More looks than a file that is gone would stay open for.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    append(&last, &line(1));
+    receives(&gateway, 2).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_limit": 5 }));
+}
+
+/// In place, while it is read and while it is not: longer, as long, and with another header.
+#[tokio::test]
+async fn a_file_that_is_written_anew_is_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.csv");
+    let overwrite = |text: &str| {
+        let mut file = OpenOptions::new().write(true).open(&file).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    append(&file, "time,value\n1700000000,1\n1700000001,2\n");
+    let mut gateway = gateway(&dir, "paths = ['DIR/*.csv']").await;
+    receives(&gateway, 2).await;
+    overwrite("time,other\n1700000002,3\n1700000003,4\n1700000004,5\n");
+    receives(&gateway, 5).await;
+    overwrite("time,third\n1700000005,6\n1700000006,7\n1700000007,8\n");
+    receives(&gateway, 8).await;
+    eventually("the columns are known", async || {
+        gateway.stdout().contains("\"third\":8").then_some(())
+    })
+    .await;
+    let noticed = &book(&gateway).await["noticed"];
+    assert_eq!(noticed, &serde_json::json!({ "file_rewritten": 2 }));
+    assert!(gateway.terminate().await.status.success());
+    overwrite("time,fourth\n1700000008,9\n1700000009,10\n1700000010,11\n1,2\n");
+    gateway.restart().await;
+    receives(&gateway, 4).await;
+    append(&file, "1700000011,12\n");
+    receives(&gateway, 5).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({}));
+}
+
+/// Whatever its folder is called, and it.
+#[tokio::test]
+async fn names_that_are_no_text_are_names() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let odd = |ending: &str| {
+        let name = [b"\xff\xfe", ending.as_bytes()].concat();
+        std::ffi::OsStr::from_bytes(&name).to_owned()
+    };
+    let folder = dir.path().join("in").join(odd(""));
+    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir(dir.path().join("drop")).unwrap();
+    append(&folder.join(odd(".jsonl")), &line(0));
+    append(&dir.path().join("drop").join(odd(".jsonl")), &(line(1) + "nonsense\n"));
+    let mut gateway = gateway(&dir, "paths = ['DIR/in/*/*.jsonl']\ndrop = 'DIR/drop'").await;
+    eventually("it is moved", async || {
+        let done = dir.path().join("drop/done");
+        (done.join(odd(".jsonl")).exists() && done.join(odd(".jsonl.refused")).exists())
+            .then_some(())
+    })
+    .await;
+    eventually("both are read", async || {
+        (book(&gateway).await["received"].as_u64().unwrap() >= 2).then_some(())
+    })
+    .await;
+    append(&folder.join(odd(".jsonl")), &line(2));
+    gateway.terminate().await;
+    let before = values(&gateway);
+    gateway.restart().await;
+    append(&folder.join(odd(".jsonl")), &line(3));
+    eventually("it is gone on with", async || values(&gateway).contains(&3).then_some(())).await;
+    assert!(before.contains(&0) && !values(&gateway).contains(&0), "{before:?}");
+}
+
+/// One that comes up is opened at once, so that it may be gone from there soon.
+#[tokio::test]
+async fn files_that_are_rotated_away_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, rotated) = (dir.path().join("live.jsonl"), dir.path().join("rotated"));
+    fs::create_dir(&rotated).unwrap();
+    let gateway = gateway(&dir, "paths = ['DIR/live.jsonl']").await;
+    for n in 0..10 {
+        append(&live, &line(n));
+        eventually("it is open", async || is_open(&live).then_some(())).await;
+        let place = rotated.join(n.to_string());
+        fs::rename(&live, &place).unwrap();
+        append(&place, &line(100 + n));
+    }
+    receives(&gateway, 20).await;
+    eventually("all went out", async || (values(&gateway).len() == 20).then_some(())).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({}));
+}
+
+/// Whether a process of ours has a file open.
+fn is_open(file: &Path) -> bool {
+    let file = fs::canonicalize(file).unwrap();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let mut ends = processes
+        .filter_map(|process| fs::read_dir(process.join("fd")).ok())
+        .flat_map(|ends| ends.filter_map(|end| fs::read_link(end.ok()?.path()).ok()));
+    ends.any(|end| end == file)
 }
 
 #[tokio::test]
@@ -309,7 +422,13 @@ async fn compressed_files_are_followed_where_a_path_names_them() {
     eventually("it goes out", async || (!values(&gateway).is_empty()).then_some(())).await;
     seen.extend(values(&gateway));
     assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
-    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({}));
+    // Written anew in place, and longer.
+    let anew = gzip(&lines(100..2000));
+    OpenOptions::new().write(true).open(&file).unwrap().write_all(&anew).unwrap();
+    receives(&gateway, 1901).await;
+    let book = book(&gateway).await;
+    assert_eq!(book["noticed"], serde_json::json!({ "file_rewritten": 1 }));
+    assert_eq!(book["rejected"], serde_json::json!({}));
 }
 
 /// The same log again, compressed, longer, over a restart: each line of it counts once.
@@ -376,6 +495,66 @@ async fn what_is_lost_of_a_file_is_counted_by_reason() {
     receives(&gateway, 2).await;
     let rejected = &book(&gateway).await["rejected"];
     assert_eq!(rejected["incomplete_line"], 1, "{rejected}");
+}
+
+/// What cannot be moved is counted once, read once, and moved when it can be.
+#[tokio::test]
+async fn a_file_that_cannot_be_moved_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let gateway = gateway(&dir, "drop = 'DIR'").await;
+    // Nothing can be put into a folder that is a link to nowhere.
+    for name in ["done", "refused"] {
+        std::os::unix::fs::symlink("/no/such/folder", path(name)).unwrap();
+    }
+    append(&path("bad.jsonl"), "nonsense\n");
+    append(&path("good.jsonl"), &line(0));
+    let failed = async || book(&gateway).await["rejected"]["file_failed"].clone();
+    eventually("both are tried", async || (failed().await == 2).then_some(())).await;
+    append(&path("good.jsonl"), &line(1));
+    receives(&gateway, 2).await;
+    // Several looks.
+    tokio::time::sleep(Duration::from_millis(1600)).await;
+    assert_eq!(failed().await, 3, "once for every change");
+    for name in ["done", "refused"] {
+        fs::remove_file(path(name)).unwrap();
+    }
+    eventually("they are moved", async || {
+        let moved = ["done/good.jsonl", "refused/bad.jsonl", "refused/bad.jsonl.refused"];
+        moved.iter().all(|name| path(name).exists()).then_some(())
+    })
+    .await;
+    assert_eq!((failed().await, &book(&gateway).await["received"]), (3.into(), &2.into()));
+}
+
+/// A folder that is not there is told once, and looked into when it is.
+#[tokio::test]
+async fn a_folder_that_is_missing_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(&dir, "drop = 'DIR/later'").await;
+    eventually("it is told", async || {
+        (book(&gateway).await["rejected"]["file_failed"] == 1).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    fs::create_dir(dir.path().join("later")).unwrap();
+    append(&dir.path().join("later/a.jsonl"), &line(0));
+    receives(&gateway, 1).await;
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_failed": 1 }));
+}
+
+/// One that opens and cannot be read.
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_refused_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "paths = ['/proc/self/mem', 'DIR/*.jsonl']\nformat = 'jsonl'";
+    let gateway = gateway(&dir, keys).await;
+    // Looks in between.
+    for number in 0..3 {
+        append(&dir.path().join("a.jsonl"), &line(number));
+        receives(&gateway, number + 1).await;
+    }
+    assert_eq!(book(&gateway).await["rejected"], serde_json::json!({ "file_failed": 1 }));
 }
 
 /// Even root may not read this one.

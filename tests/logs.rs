@@ -188,7 +188,7 @@ async fn a_body_that_is_too_large_goes_in_halves() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_without_points_is_just_a_log() {
-    let log = b"x\0\xff\n\n no end";
+    let log = b"x\0\xff\n\n\x1b]0;title\x07\x1b[31mtoken=s3cret\x1b[0m\rprogress\r\x1b[2K\n no end";
     let output = logs("http://127.0.0.1:1", &[], log).await;
     assert_eq!((output.status.code(), &*told(&output)), (Some(0), ""));
     assert_eq!(output.stdout, log);
@@ -223,6 +223,28 @@ async fn a_reader_who_is_gone_ends_it() {
     let _ = stdin.write_all(LOG.as_bytes());
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
     assert_eq!(status.code(), Some(1));
+}
+
+/// What is lost of a log is told, and is no success.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_not_whole_is_told() {
+    let program = env!("CARGO_BIN_EXE_pointsman");
+    for (redirections, code, says) in [
+        ("> /dev/null", 0, ""),
+        ("1<> /dev/null", 0, ""),
+        (">&-", 1, "standard output: "),
+        ("> /dev/full", 1, "standard output: No space left"),
+        ("> /dev/null < /", 1, "standard input: Is a directory"),
+        ("> /dev/null <&-", 1, "standard input: "),
+        ("> /dev/null < /dev/null", 0, ""),
+    ] {
+        let command = format!("echo x | '{program}' logs --grace 36500d {redirections}");
+        let run = move || Command::new("bash").args(["-c", &command]).output().unwrap();
+        let output = tokio::task::spawn_blocking(run).await.unwrap();
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{redirections}: {told}");
+        assert!(told.contains(says) && told.is_empty() == says.is_empty(), "{told}");
+    }
 }
 
 /// A large log, whose gateway is away half of the time: it is not changed by a byte, hardly slower

@@ -109,6 +109,246 @@ async fn what_was_submitted_is_not_submitted_again() {
     assert_eq!((received().await, &again["accepted"]), (4.into(), &2.into()));
 }
 
+fn append(file: &str, text: &str) {
+    File::options().append(true).open(file).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+async fn received(gateway: &Gateway) -> Value {
+    gateway.ledger().await["listeners"]["api"]["received"].clone()
+}
+
+/// What changes the points is in the keys, so other points are never taken for these.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_options_are_other_requests() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "a\n1\n");
+    let (to, progress) = (url(&gateway), format!("{file}.pointsman-progress"));
+    // Each time as if no answer had come, nor could anything be kept.
+    for (count, options) in
+        [&[][..], &["--prefix", "p/"], &["--series", "s"], &["--series", "s", "--prefix", "p/"]]
+            .into_iter()
+            .enumerate()
+    {
+        let arguments = [&[&*file][..], options].concat();
+        let (code, report) = report(&to, &arguments).await;
+        assert_eq!((code, &report["unsettled"]), (0, &0.into()), "{report}");
+        assert_eq!(received(&gateway).await, count + 1);
+        fs::remove_file(&progress).unwrap();
+    }
+    // The same points under another name of the file's are the same.
+    let (code, _) = report(&to, &[&file, "--wait"]).await;
+    assert_eq!(code, 1, "whoever waits now did not ask for that before");
+    assert_eq!(received(&gateway).await, 4);
+}
+
+/// A key that is known otherwise says so, and how to mend it; nothing is called settled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_other_lines_is_told() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "a\n1\n");
+    let other = write(dir.path(), "b.csv", "a\n1\n");
+    let (to, at) = (url(&gateway), format!("{file}.pointsman-progress"));
+    assert_eq!(report(&to, &[&file]).await.0, 0);
+    let mut progress: Value = serde_json::from_slice(&fs::read(&at).unwrap()).unwrap();
+    progress["offset"] = 0.into();
+    progress["line"] = 0.into();
+    progress["asked"]["points"]["prefix"] = "p/".into();
+    fs::write(&at, serde_json::to_vec(&progress).unwrap()).unwrap();
+    let output = submit(&to, &[&file, &other, "--prefix", "p/"]).await;
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("other options") && told.contains("--again"), "{told}");
+    assert!(!told.contains("unsettled") && told.contains("b.csv: 1 points accepted"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn options_that_have_changed_are_named() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "a\n1\n");
+    let to = url(&gateway);
+    assert_eq!(report(&to, &[&file, "--prefix", "p/"]).await.0, 0);
+    let (code, changed) = report(&to, &[&file, "--series", "s"]).await;
+    let problem = changed["files"][0]["problem"].as_str().unwrap();
+    assert!(code == 1 && problem.contains("(--prefix \"p/\", --series \"a\")"), "{problem}");
+    let (code, _) = report(&to.replace("http://", ""), &[&file, "--prefix", "p/", "--wait"]).await;
+    assert_eq!(code, 0, "the same address, and all is there already");
+    assert_eq!(received(&gateway).await, 1);
+}
+
+/// What a file ends with is submitted as it is, and once more if it turns out to be another line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_line_of_a_file_may_be_written_on() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.jsonl", "{\"name\":\"a\",\"value\":1}\n");
+    let to = url(&gateway);
+    let mut written = 1;
+    for (more, code, accepted, refused) in [
+        ("", 0, 1, 0),
+        ("{\"name\":\"a\",\"value\":2}", 0, 2, 0),
+        ("", 0, 2, 0),
+        ("\n{\"name\":\"a\",\"va", 1, 2, 1),
+        ("", 1, 2, 1),
+        ("lue\":3", 1, 2, 1),
+        ("}\r", 0, 3, 0),
+        ("\n", 0, 3, 0),
+        ("{\"name\":\"a\",\"value\":4}\n{\"name\":\"a\",\"value\":5}", 0, 5, 0),
+    ] {
+        append(&file, more);
+        let (ended, report) = report(&to, &[&file]).await;
+        let counts = (ended, &report["accepted"], &report["refused"]);
+        assert_eq!(counts, (code, &accepted.into(), &refused.into()), "{more:?}: {report}");
+        written += more.len() as u64;
+        assert_eq!(received(&gateway).await, accepted, "{more:?}");
+        let bytes = fs::metadata(&file).unwrap().len();
+        assert_eq!(report["bytes"], bytes, "{written}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_written_anew_and_longer_is_another() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |first: u32, count: u32| {
+        let rows = (first..first + count).map(|n| format!("{},1\n", 1_700_000_000 + n));
+        rows.collect::<String>()
+    };
+    let head = "time,a\n".to_owned();
+    let file = write(dir.path(), "a.csv", head.clone() + &rows(0, 1000));
+    let to = url(&gateway);
+    assert_eq!(report(&to, &[&file]).await.1["accepted"], 1000);
+    write(dir.path(), "a.csv", head + &rows(0, 500) + &rows(5000, 600));
+    let (code, report) = report(&to, &[&file]).await;
+    assert_eq!((code, &report["accepted"]), (0, &1100.into()), "{report}");
+    assert_eq!(received(&gateway).await, 2100);
+}
+
+/// Pipes of all sorts are read as standard input is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_be_read_only_once_is_read_once() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let lines = write(dir.path(), "lines", "{\"name\":\"a\",\"value\":1}\n");
+    let fifo = dir.path().join("fifo.csv");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let program = env!("CARGO_BIN_EXE_pointsman");
+    let submit = format!("'{program}' submit --to {} --report json", url(&gateway));
+    let fifo = fifo.display();
+    for (count, command) in [
+        format!("{submit} - < '{lines}'"),
+        format!("{submit} /dev/stdin < '{lines}'"),
+        format!("cat '{lines}' | {submit} /dev/stdin"),
+        format!("{submit} <(gzip -c '{lines}')"),
+        format!("printf 'a\\n1\\n' > '{fifo}' & {submit} '{fifo}'"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", command]).env_remove("POINTSMAN_URL").env_remove("POINTSMAN_TOKEN_FILE");
+        let output = tokio::task::spawn_blocking(move || bash.output().unwrap()).await.unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["files"][0]["resumable"], false, "{command}");
+        assert_eq!(received(&gateway).await, count + 1, "{command}");
+    }
+    let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.count(), 2, "nothing is kept beside them");
+    let nowhere = format!("'{program}' submit --to 127.0.0.1:1 --timeout 0s - < '{lines}'");
+    let output = Command::new("bash").args(["-c", &nowhere]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// A name that is no text, one that is too long for another beside it, no place for notes, and
+/// notes among the files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_names_and_places_are_no_trouble() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let to = url(&gateway);
+    let odd = std::ffi::OsStr::from_bytes(b"\xff.jsonl");
+    let long = "l".repeat(249) + ".jsonl";
+    for name in [odd, long.as_ref()] {
+        fs::write(dir.path().join(name), "{\"name\":\"a\",\"value\":1}\n").unwrap();
+    }
+    let file = write(dir.path(), "a.jsonl", "{\"name\":\"a\",\"value\":1}\n");
+    for _ in 0..2 {
+        let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut command = command(&to, &[]);
+        command.args(files);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(received(&gateway).await, 3);
+    }
+    let output = submit(&to, &[&file, "--again", "--state", &file]).await;
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.matches("an interruption would start anew").count(), 1, "{told}");
+}
+
+/// Of a file that breaks off what can be read is sent, and the rest when it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compressed_file_that_breaks_off_is_gone_on_with() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let line = "{\"name\":\"a\",\"value\":1}\n";
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    packed.write_all(line.repeat(1000).as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let (first, second) = packed.split_at(packed.len() / 2);
+    let file = write(dir.path(), "a.jsonl.gz", first);
+    let (code, broken) = report(&url(&gateway), &[&file]).await;
+    assert!(code == 1 && broken["accepted"].as_u64().unwrap() > 400, "{broken}");
+    assert!(broken["files"][0]["problem"].is_string(), "{broken}");
+    File::options().append(true).open(&file).unwrap().write_all(second).unwrap();
+    let (code, whole) = report(&url(&gateway), &[&file]).await;
+    assert_eq!((code, &whole["accepted"]), (0, &1000.into()), "{whole}");
+    assert_eq!(received(&gateway).await, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn absurd_durations_are_survived_or_refused() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.jsonl", "{\"name\":\"a\",\"value\":1}\n");
+    for (timeout, code) in [("36500d", 0), ("1e300d", 2), ("1e9999d", 2), ("NaNs", 2), ("-1s", 2)] {
+        let timeout = format!("--timeout={timeout}");
+        let output = submit(&url(&gateway), &[&file, &timeout]).await;
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    }
+}
+
+/// A report that nobody could be told is no success.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_that_cannot_be_written_is_no_success() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.jsonl", "{\"name\":\"a\",\"value\":1}\n");
+    let program = env!("CARGO_BIN_EXE_pointsman");
+    let to = url(&gateway);
+    for (command, code) in [
+        (format!("submit --to {to} '{file}' > /dev/null"), 0),
+        (format!("submit --to {to} '{file}' > /dev/full"), 1),
+        (format!("submit --to {to} '{file}' >&-"), 1),
+        ("default-config > /dev/full".to_owned(), 1),
+        ("default-config >&-".to_owned(), 1),
+        ("default-config 1<> /dev/null".to_owned(), 0),
+        ("check >&-".to_owned(), 1),
+        ("check 2>&-".to_owned(), 0),
+    ] {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &format!("'{program}' {command}")]).stdout(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || bash.output().unwrap()).await.unwrap();
+        assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.contains("standard output: "), code == 1, "{command}: {told}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trouble_is_waited_out_under_the_same_key() {
     let script = [

@@ -37,6 +37,7 @@ mod row;
 pub use row::Row;
 
 use crate::error::ParseError;
+use crate::frame::without_byte_order_mark;
 use crate::refusals::Refusal;
 use cells::{Cells, Taken};
 use header::Header;
@@ -256,14 +257,15 @@ impl Reader {
 
     /// Takes a line with its end, of which nothing is left where it was too long.
     fn take_line(&mut self, line: &[u8]) -> Step {
-        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| self.lines == 0).unwrap_or(line);
+        let len = line.len();
+        let line = if self.lines == 0 { without_byte_order_mark(line) } else { line };
         self.lines += 1;
         if !self.cells.is_open() {
             self.begin = self.lines;
             self.bytes = 0;
             self.cells.clear();
         }
-        self.bytes += line.len();
+        self.bytes += len;
         if take(&mut self.skipping) || self.bytes > self.options.record_bytes {
             self.cells.clear();
             let text = format!("a row takes more than {} bytes", self.options.record_bytes);
@@ -306,9 +308,6 @@ impl Reader {
 const NOT_CLOSED: &str = "a quote is not closed before the end of the file";
 const AFTER_QUOTE: &str = "a cell goes on after its closing quote; a quote inside of quotes is \
     doubled";
-
-/// UTF-8's own, as some editors write it at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A usual line, so that one that was long does not keep its memory.
 const KEPT_CAPACITY: usize = 4096;

@@ -18,6 +18,14 @@ pub enum Frame<'a> {
     TooLong,
 }
 
+/// The first line of a text without what some editors write before it.
+pub fn without_byte_order_mark(first: &[u8]) -> &[u8] {
+    first.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(first)
+}
+
+/// UTF-8's own.
+pub(crate) const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// Cuts a stream into lines. A line that lies whole within one chunk is not copied.
 #[derive(Debug)]
 pub struct LineFramer {

@@ -42,6 +42,7 @@ use crate::batch::Batch;
 use crate::decimal::unsigned;
 use crate::error::ParseError;
 use crate::form::{Forgetful, Recall, Speech};
+use crate::frame::without_byte_order_mark;
 use crate::refusals::{ItemError, Refusal, Refusals};
 use crate::timestamp::TimeRange;
 use body::{Items, Text, each_element, each_item, each_member};
@@ -207,7 +208,7 @@ fn bare(text: &str) -> Result<Scalar<'_>, Refusal> {
 /// A line without what stands around its JSON: blanks, among them some that JSON itself does not
 /// know, and the mark of the byte order before the first line of a body.
 fn bare_line(line: &[u8], is_first: bool) -> &[u8] {
-    let line = if is_first { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
+    let line = if is_first { without_byte_order_mark(line) } else { line };
     line.trim_ascii()
 }
 
@@ -476,9 +477,6 @@ fn elements<'a>(
 
 /// `time` and `sequence_number`, which are no fields.
 const RESERVED_COLUMNS: usize = 2;
-
-/// UTF-8's own, as some editors write it at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What languages print for a double that is no number.
 pub(crate) const NOT_NUMBERS: [&str; 6] = ["NaN", "nan", "inf", "Inf", "Infinity", "infinity"];

@@ -9,6 +9,7 @@ pub use super::arguments::Arguments;
 
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
+use crate::printout::{Printout, escaped};
 use crate::{client, tls};
 use clap::ValueEnum;
 use std::fmt::Write as _;
@@ -51,17 +52,6 @@ pub enum Format {
     Table,
     /// As the admin listener answers.
     Json,
-}
-
-/// What to print and how to end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Printout {
-    /// For standard output.
-    pub out: String,
-    /// For standard error.
-    pub err: String,
-    /// The exit status.
-    pub status: u8,
 }
 
 /// Runs the command; blocks.
@@ -265,25 +255,6 @@ fn encoded(text: &str) -> String {
 /// To the second.
 fn short(time: &str) -> String {
     time.split_once('.').map_or_else(|| time.to_owned(), |(whole, _)| format!("{whole}Z"))
-}
-
-/// What a terminal would obey is shown instead.
-fn escaped(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
-}
-
-impl Printout {
-    fn failed(status: u8, problem: &str) -> Self {
-        Self { out: String::new(), err: format!("error: {}\n", escaped(problem)), status }
-    }
 }
 
 /// How many letters a list shows without a gateway, if it is not said.

@@ -1,17 +1,20 @@
 //! Files: those that are followed as they grow, and a folder that whole files are taken from.
 //!
 //! One task looks every [`EVERY`] which files there are, and reads on in each: only lines that have
-//! ended, so that half a line waits for its other half. A file is known by its device and inode, not
-//! its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one that
-//! was emptied is begun anew. Where reading goes on is kept under `data_dir`
-//! ([`positions`]), after the points were handed over, each second while there is much to read: what
-//! a kill repeats is what was read since. Files take turns, a few chunks each. While a backend that
-//! may refuse is full, nothing is read.
+//! ended, so that half a line waits for its other half. A file is known by its device and inode,
+//! not its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one
+//! that was emptied, or does not say any more what was read of it, is begun anew. A file that comes
+//! up is opened at once where the kernel tells ([`watch`]), since what is open cannot be renamed
+//! away. Where reading goes on is kept under `data_dir` ([`positions`]), after the points were
+//! handed over, each second while there is much to read: what a kill repeats is what was read
+//! since. Files take turns, a few chunks each. While a backend that may refuse is full, nothing is
+//! read, but files are looked for.
 //!
 //! Limits: `limits.line` for a line or a row, `limits.connections` for files, `limits.tags`.
-//! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `table_refused`, and
-//! `incomplete_line` for one whose end never came. Noticed: `file_truncated`, `surplus_cells` (once
-//! a file), `empty_row`, `positions_failed`, `positions_damaged`, `paused`.
+//! Rejected: the reasons of the parsers, `file_limit`, `file_failed`, `gzip_broken`,
+//! `unpacked_too_large`, `table_refused`, and `incomplete_line` for one whose end never came.
+//! Noticed: `file_truncated`, `file_rewritten`, `repeated_line`, `surplus_cells` (once a file),
+//! `empty_row`, `positions_failed`, `positions_damaged`, `positions_evicted`, `paused`.
 
 mod decode;
 mod folder;
@@ -19,6 +22,7 @@ mod follow;
 mod glob;
 mod packed;
 mod positions;
+mod watch;
 
 pub(super) use decode::Decoder;
 pub use glob::Glob;
@@ -36,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// Reads files until the listener stops.
 pub(super) async fn run(context: Context, data_dir: PathBuf) {
@@ -49,6 +53,15 @@ pub(super) async fn run(context: Context, data_dir: PathBuf) {
     while !context.stop.is_cancelled() {
         tokio::select! {
             _ = looks.tick() => {}
+            () = followed.news() => {
+                let began = Instant::now();
+                followed.find(&mut desk);
+                sleep(LULL.max(began.elapsed() * 4)).await;
+                continue;
+            }
+            () = sleep(PAUSE), if desk.paused => if desk.has_to_wait() {
+                continue;
+            },
             () = context.stop.cancelled() => break,
         }
         followed.look(&mut desk).await;
@@ -66,24 +79,28 @@ struct Desk {
     intake: Intake,
     positions: Positions,
     buffer: Box<[u8]>,
+    /// A backend that may refuse had no room.
+    paused: bool,
 }
 
 /// What a read has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Step {
     /// It has had its turn, and there may be more.
     More,
     /// There is no more for now.
     End,
-    /// The listener stops, or the file cannot be read.
-    Halt,
+    /// The listener stops, or a backend that may refuse has no room.
+    Wait,
+    /// The file cannot be read.
+    Failed(io::Error),
 }
 
 impl Desk {
     fn new(context: &Context, data_dir: &Path) -> Self {
         let positions = blocking(|| Positions::read(data_dir, context));
         let (intake, buffer) = (context.intake(), vec![0; CHUNK].into_boxed_slice());
-        Self { context: context.clone(), intake, positions, buffer }
+        Self { context: context.clone(), intake, positions, buffer, paused: false }
     }
 
     /// Lets a file have its turn: reads a few chunks, and keeps now and then where that is.
@@ -98,16 +115,25 @@ impl Desk {
         Step::More
     }
 
+    /// Whether nothing is to be read: the listener stops, or a backend that may refuse has no room.
+    fn has_to_wait(&mut self) -> bool {
+        let refusing = self.intake.refusing();
+        if refusing && !self.paused {
+            self.context.book.noticed.add("paused", 1);
+        }
+        self.paused = refusing;
+        refusing || self.context.stop.is_cancelled()
+    }
+
     /// Reads a chunk of a file, and hands over what is in it.
     async fn read(&mut self, open: &mut Open) -> Step {
-        if self.context.stop.is_cancelled() {
-            return Step::Halt;
+        if self.has_to_wait() {
+            return Step::Wait;
         }
-        self.pause().await;
         let len = match blocking(|| open.read(&mut self.buffer)) {
             Ok(0) => return Step::End,
             Ok(len) => len,
-            Err(flaw) => return self.refuse_rest(open, &flaw),
+            Err(flaw) => return self.refuse_rest(open, flaw),
         };
         self.context.book.received_bytes.add(len as u64);
         self.turn_to(&open.decoder);
@@ -129,17 +155,30 @@ impl Desk {
         }
     }
 
-    /// No more of a file can be read. Of a compressed one what is before that counts, and only that.
-    fn refuse_rest(&self, open: &mut Open, flaw: &Flaw) -> Step {
-        let name = open.decoder.name();
-        let text = format!("{name}: {flaw}");
-        let marks = Marks::new(&[("file", name)]);
-        self.context.refuse_about(marks, flaw.reason(), text.as_bytes());
-        if open.packed.is_none() {
-            return Step::Halt;
-        }
+    /// No more of a file can be read. Of a compressed one that is not whole what is before that
+    /// counts, and only that; what the system fails at may be tried again.
+    fn refuse_rest(&self, open: &mut Open, flaw: Flaw) -> Step {
+        let reason = match flaw {
+            Flaw::Failed(error) => return Step::Failed(error),
+            Flaw::Broken(_) => "gzip_broken",
+            Flaw::TooLarge(_) => "unpacked_too_large",
+        };
+        let text = format!("{}: {flaw}", open.decoder.name());
+        self.refuse(open.decoder.name(), reason, &text);
         open.decoder.refused_whole(flaw.to_string());
         Step::End
+    }
+
+    /// Counts what is refused of a file, or of its place, and tells it with its name.
+    fn refuse(&self, file: &str, reason: &'static str, text: &str) {
+        let marks = Marks::new(&[("file", file)]);
+        self.context.refuse_about(marks, reason, text.as_bytes());
+    }
+
+    /// Counts a file that cannot be opened, read or moved.
+    fn refuse_failed(&self, path: &Path, error: &io::Error) {
+        let name = path.display().to_string();
+        self.refuse(&name, "file_failed", &format!("{name}: {error}"));
     }
 
     /// What was read is all there is: a last line counts though it has no end.
@@ -156,22 +195,6 @@ impl Desk {
         let tell = |point: &Point<'_>, denial| decoder.denied(point.name, denial);
         self.intake.submit_and_tell(Who(None), tell);
     }
-
-    /// Waits while a backend that may refuse has no room.
-    async fn pause(&self) {
-        if !self.intake.refusing() {
-            return;
-        }
-        self.context.book.noticed.add("paused", 1);
-        while self.intake.refusing() && !self.context.stop.is_cancelled() {
-            sleep(PAUSE).await;
-        }
-    }
-}
-
-/// What is refused of a file is told with its name.
-fn mark(path: &Path) -> Marks {
-    Marks::new(&[("file", &path.to_string_lossy())])
 }
 
 fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
@@ -202,6 +225,9 @@ const QUIET: u32 = 20;
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
+/// Enough to tell two logs apart, and what was written from what was written over it.
+const SAMPLE: usize = 256;
+
 /// How many chunks of a file are read before it is the turn of another.
 const TURN: usize = 64;
 
@@ -210,6 +236,9 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Short against the patience of any sender.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long files may come up before they are looked for again; longer where that takes long.
+const LULL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -245,26 +274,26 @@ mod tests {
         std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
         let (mut desk, _listener) = desk(dir.path());
         let mut open = Open::new(path, false, &mut desk).unwrap();
-        assert_eq!(desk.read_some(&mut open).await, Step::More);
+        assert!(matches!(desk.read_some(&mut open).await, Step::More));
         assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
         let mut kept = Positions::read(dir.path(), &desk.context);
-        assert!(kept.of(open.id, &mut open.file, false).unwrap().offset > 0);
-        assert_eq!(desk.read_some(&mut open).await, Step::End);
+        assert!(kept.of(open.id, &open.file).unwrap().offset > 0);
+        assert!(matches!(desk.read_some(&mut open).await, Step::End));
         assert_eq!(open.decoder.read(), ((TURN + 1) * CHUNK) as u64);
     }
 
     /// The kernel gives the number of a file that is gone to the next one.
-    #[test]
-    fn a_file_in_the_place_of_another_is_known_afterwards() {
+    #[tokio::test]
+    async fn a_file_in_the_place_of_another_is_known_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let (mut desk, _listener) = desk(dir.path());
         for text in ["x", "y", "z"] {
-            std::fs::write(&path, text.repeat(1000)).unwrap();
+            std::fs::write(&path, text.repeat(999) + "\n").unwrap();
             let mut open = Open::new(path.clone(), false, &mut desk).unwrap();
             assert_eq!(open.decoder.read(), 0, "it is not the one before");
-            desk.positions.note(open.id, &path, &mut open.file, false, 900, 1);
-            assert_eq!(desk.positions.of(open.id, &mut open.file, false).unwrap().offset, 900);
+            assert!(matches!(desk.read_some(&mut open).await, Step::End));
+            assert_eq!(desk.positions.of(open.id, &open.file).unwrap().offset, 1000);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Bytes from standard input to standard output, as fast as a pipe is.
 
+use crate::stdio;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Two ends, and room for what is on its way.
@@ -14,7 +15,13 @@ pub(super) struct Pipe {
 impl Pipe {
     /// From standard input to standard output, past the buffers that the library keeps for them:
     /// one is small, and the other looks for the ends of lines.
+    ///
+    /// # Errors
+    ///
+    /// That one of them is closed.
     pub(super) fn standard() -> io::Result<Self> {
+        stdio::input().map_err(of_input)?;
+        stdio::output().map_err(of_output)?;
         Self::new(io::stdin().as_fd(), io::stdout().as_fd())
     }
 
@@ -32,7 +39,7 @@ impl Pipe {
     ///
     /// # Errors
     ///
-    /// That the output takes no more. An input that fails has ended.
+    /// That the input breaks off, or the output takes no more.
     pub(super) fn pass(&mut self, mut show: impl FnMut(&[u8])) -> io::Result<()> {
         loop {
             let len = match self.input.read(&mut self.buffer) {
@@ -43,13 +50,23 @@ impl Pipe {
                     wait(&self.input, Wait::Input)?;
                     continue;
                 }
-                Err(_) => return Ok(()),
+                // So a terminal says that whoever wrote to it has gone.
+                Err(_) if self.input.is_terminal() => return Ok(()),
+                Err(error) => return Err(of_input(error)),
             };
             let chunk = self.buffer.get(..len).unwrap_or_default();
-            write_all(&mut self.output, chunk)?;
+            write_all(&mut self.output, chunk).map_err(of_output)?;
             show(chunk);
         }
     }
+}
+
+fn of_input(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard input: {error}"))
+}
+
+fn of_output(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 /// Either end may be shared with somebody who has made it non-blocking.

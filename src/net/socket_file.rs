@@ -4,9 +4,10 @@
 //! anybody (protect it by its directory); it is removed at the end, unless another program
 //! has put its own there meanwhile.
 
+use crate::file_id::FileId;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    inode: u64,
+    id: FileId,
 }
 
 impl SocketFile {
@@ -36,7 +37,7 @@ impl SocketFile {
 
     /// Lets everyone write to a socket that was just bound.
     pub(super) fn open_to_all(path: &Path) -> io::Result<Self> {
-        let file = Self { path: path.to_owned(), inode: fs::symlink_metadata(path)?.ino() };
+        let file = Self { path: path.to_owned(), id: FileId::of(&fs::symlink_metadata(path)?) };
         fs::set_permissions(path, Permissions::from_mode(MODE))?;
         Ok(file)
     }
@@ -44,7 +45,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        let ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|found| FileId::of(&found) == self.id);
         if ours {
             // Too late to tell anyone; the next start removes a stale file.
             let _ = fs::remove_file(&self.path);

@@ -4,10 +4,10 @@ use super::row::{self, Row};
 use super::series::SeriesIds;
 use super::sweep::{self, Swept};
 use super::{Error, Limits, schema};
+use crate::file_id::FileId;
 use protocols::{Batch, UnixNanos};
 use rusqlite::{Connection, TransactionBehavior, params};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The one who writes. Every method blocks.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Written {
 #[derive(Debug)]
 struct Open {
     db: Connection,
-    file: Option<Identity>,
+    file: Option<FileId>,
     series: SeriesIds,
     /// Changes when somebody else has written, who may have taken series away.
     version: i64,
@@ -112,14 +112,14 @@ impl Writer {
             }
             other => other?,
         };
-        let file = identity(&super::path(&self.data_dir));
+        let file = FileId::at(&super::path(&self.data_dir));
         Ok(Open { db, file, series: SeriesIds::default(), version: 0, scratch: Batch::new() })
     }
 
     /// Whether the open file is the one that readers find. One that was taken away takes
     /// points in without complaint, and they are gone when it is closed.
     fn is_in_place(&self, open: &Open) -> bool {
-        let in_place = identity(&super::path(&self.data_dir)) == open.file;
+        let in_place = FileId::at(&super::path(&self.data_dir)) == open.file;
         if !in_place {
             tracing::error!("the store's file was taken away under way; a new one is begun");
         }
@@ -157,13 +157,6 @@ impl Open {
         transaction.commit()?;
         Ok(written)
     }
-}
-
-/// Device and number of a file, whatever it is called.
-type Identity = (u64, u64);
-
-fn identity(path: &Path) -> Option<Identity> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 impl Written {

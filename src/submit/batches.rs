@@ -1,16 +1,19 @@
 //! A file, cut into the bodies of requests.
 //!
 //! Where a batch ends follows from where it begins and what the file says, and from nothing else:
-//! not from how the file was read. So whoever begins again at the same place makes the same batches,
-//! to the last byte, which is what makes a request the same for a gateway that knows its key.
+//! not from how the file was read. So whoever begins again at the same place makes the same
+//! batches, to the last byte, which is what makes a request the same for a gateway that knows its
+//! key. A batch ends between two lines. Only what the file ends with, if no line's end follows it,
+//! makes a batch of its own, which is *open*: the file may be written on.
 //!
-//! Limits: a line of [`LINE_MAX`]; of a batch [`BODY_MAX`] and a line more, [`LINES_MAX`] lines, and
-//! [`SPAN_MAX`] of the file.
+//! Limits: a line of [`LINE_MAX`]; of a batch [`BODY_MAX`] and a line more, [`LINES_MAX`] lines,
+//! and [`SPAN_MAX`] of the file and a line more.
 
 use super::source::Source;
 use super::totals::Totals;
 use memchr::memchr;
 use protocols::csv::{self, Record, Refused};
+use protocols::frame::without_byte_order_mark;
 use protocols::json::write_prefixed;
 use std::io::{self, Read as _};
 
@@ -30,12 +33,25 @@ pub(super) struct Batch {
     pub(super) body: Vec<u8>,
     /// For each of them, its line in the file, from 1.
     pub(super) lines: Vec<u64>,
-    /// And where in the file what makes it ends, in bytes.
-    pub(super) ends: Vec<u64>,
+    /// And where in the file what makes it ends.
+    pub(super) ends: Vec<Place>,
     pub(super) start: Place,
     pub(super) end: Place,
+    /// No line's end stands there.
+    pub(super) is_open: bool,
     /// What is known before the gateway is asked.
     pub(super) totals: Totals,
+}
+
+/// Where a batch ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// When it is full.
+    Full,
+    /// Where it did when it was begun before.
+    At(u64),
+    /// With the first line, or row of a table.
+    Line,
 }
 
 /// What the lines of a file are.
@@ -61,10 +77,17 @@ pub(super) struct Lines {
 pub(super) struct Batches {
     source: Source,
     form: Form,
+    /// Up to where it was read.
     offset: u64,
+    /// Up to where, but for a line that has not ended.
+    place: Place,
     buffer: Box<[u8]>,
     /// What of the buffer is still to be read.
     unread: std::ops::Range<usize>,
+    /// Why there is no more, which is told when what was read before is on its way.
+    failed: Option<String>,
+    /// What the file ended with was read; what may follow it by now belongs to that.
+    is_over: bool,
 }
 
 impl Form {
@@ -79,19 +102,19 @@ impl Form {
         Self::Table(Box::new(csv::Reader::new(options)))
     }
 
-    /// Takes at most one record.
-    fn take(&mut self, input: &mut &[u8], batch: &mut Batch) -> Result<(), Refused> {
+    /// Takes at most one record; answers whether one has ended.
+    fn take(&mut self, input: &mut &[u8], batch: &mut Batch) -> Result<bool, Refused> {
         match self {
-            Self::Lines(lines) => lines.take(input, batch),
+            Self::Lines(lines) => Ok(lines.take(input, batch)),
             Self::Table(table) => {
                 let surplus = table.surplus();
-                if let Some(record) = table.read(input)? {
-                    batch.record(&record);
-                }
+                let record = table.read(input)?;
+                record.iter().for_each(|record| batch.record(record));
+                let ended = record.is_some();
                 batch.totals.surplus += table.surplus() - surplus;
+                Ok(ended)
             }
         }
-        Ok(())
     }
 
     fn end(&mut self, batch: &mut Batch) -> Result<(), Refused> {
@@ -124,12 +147,13 @@ impl Form {
 }
 
 impl Lines {
-    fn take(&mut self, input: &mut &[u8], batch: &mut Batch) {
+    fn take(&mut self, input: &mut &[u8], batch: &mut Batch) -> bool {
         let end = memchr(b'\n', input);
         let (line, rest) = input.split_at_checked(end.unwrap_or(input.len())).unwrap_or_default();
         *input = rest.get(1..).unwrap_or_default();
         if end.is_some() && self.tail.is_empty() && !self.skipping {
-            return self.line(line, batch);
+            self.line(line, batch);
+            return true;
         }
         self.skipping |= self.tail.len() + line.len() > LINE_MAX;
         if self.skipping {
@@ -141,6 +165,7 @@ impl Lines {
             let tail = std::mem::take(&mut self.tail);
             self.line(&tail, batch);
         }
+        end.is_some()
     }
 
     fn end(&mut self, batch: &mut Batch) {
@@ -151,13 +176,16 @@ impl Lines {
     }
 
     fn line(&mut self, line: &[u8], batch: &mut Batch) {
-        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| self.count == 0).unwrap_or(line);
+        let is_long = std::mem::take(&mut self.skipping) || line.len() > LINE_MAX;
+        let line = if self.count == 0 { without_byte_order_mark(line) } else { line };
         self.count += 1;
-        if std::mem::take(&mut self.skipping) || line.len() > LINE_MAX {
+        if is_long {
             let text = format!("the line is longer than {} MiB", LINE_MAX >> 20);
             return batch.totals.refuse(self.count, text);
         }
-        if line.trim_ascii().is_empty() {
+        // The same whatever ends it, since that may come later.
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
             return;
         }
         match &*self.prefix {
@@ -188,15 +216,19 @@ impl Batch {
         self.lines.push(line);
     }
 
-    /// If there is a line that was just written, what makes it ends here.
-    fn ends_at(&mut self, offset: u64) {
-        self.ends.resize(self.lines.len(), offset);
+    /// All that is in it ends here; so does what makes a line that was just written.
+    fn ends_at(&mut self, place: Place) {
+        self.end = place;
+        self.ends.resize(self.lines.len(), place);
     }
 
-    fn is_full(&self, offset: u64) -> bool {
-        self.body.len() >= BODY_MAX
-            || self.lines.len() >= LINES_MAX
-            || offset - self.start.offset >= SPAN_MAX
+    fn is_full(&self) -> bool {
+        self.body.len() >= BODY_MAX || self.lines.len() >= LINES_MAX || self.bytes() >= SPAN_MAX
+    }
+
+    /// How much of the file it takes up.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.end.offset - self.start.offset
     }
 
     /// In two, where one is too large for the gateway; a lone line cannot be cut. The second begins
@@ -210,14 +242,14 @@ impl Batch {
         let (first, second) = self.body.split_at_checked(cut)?;
         let (lines, others) = self.lines.split_at_checked(middle)?;
         let (ends, later) = self.ends.split_at_checked(middle)?;
-        let middle = Place { offset: *ends.last()?, line: *lines.last()? };
-        let part = |body: &[u8], lines: &[u64], ends: &[u64], start, end| Self {
+        let middle = *ends.last()?;
+        let part = |body: &[u8], lines: &[u64], ends: &[Place], start, end| Self {
             body: body.to_vec(),
             lines: lines.to_vec(),
             ends: ends.to_vec(),
             start,
             end,
-            totals: Totals::default(),
+            ..Self::default()
         };
         Some([
             part(first, lines, ends, self.start, middle),
@@ -241,41 +273,85 @@ impl Batches {
             form.go_on_after(place.line);
         }
         let buffer = vec![0; CHUNK].into_boxed_slice();
-        Ok(Self { source, form, offset: place.offset, buffer, unread: 0..0 })
+        let (offset, unread, failed, is_over) = (place.offset, 0..0, None, false);
+        Ok(Self { source, form, offset, place, buffer, unread, failed, is_over })
     }
 
-    /// The next batch; one that was begun before ends at `cut`, as it did then.
+    /// Where the next batch begins.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The next batch, which ends where `cut` says, or the file does.
     ///
     /// # Errors
     ///
-    /// What the system says, or why the table is refused; what was read before is lost then.
-    pub(super) fn next(&mut self, cut: Option<u64>) -> Result<Option<Batch>, String> {
-        let mut batch = Batch { start: self.place(), ..Batch::default() };
-        loop {
-            if cut.is_none() && batch.is_full(self.offset) {
-                break;
+    /// What the system says, or why the table is refused.
+    pub(super) fn next(&mut self, cut: Cut) -> Result<Option<Batch>, String> {
+        let mut batch = Batch { start: self.place, end: self.place, ..Batch::default() };
+        while !self.is_over && !self.is_cut(&batch, cut) {
+            match self.read_some(cut, &mut batch) {
+                Ok(true) => {}
+                // What was read before is no worse for it.
+                Err(why) if batch.bytes() > 0 => {
+                    self.failed = Some(why);
+                    break;
+                }
+                Err(why) => return Err(why),
+                // What the file ends with goes alone, and may be all that there is.
+                Ok(false) if batch.bytes() > 0 => break,
+                Ok(false) => {
+                    self.end(&mut batch)?;
+                    break;
+                }
             }
-            let room = cut.map_or(u64::MAX, |cut| cut.saturating_sub(self.offset));
-            if room == 0 || self.fill().map_err(|error| error.to_string())? == 0 {
-                self.form.end(&mut batch).map_err(|refused| refused.to_string())?;
-                break;
-            }
-            let unread = self.buffer.get(self.unread.clone()).unwrap_or_default();
-            let room = usize::try_from(room).unwrap_or(usize::MAX).min(unread.len());
-            let mut input = unread.get(..room).unwrap_or_default();
-            self.form.take(&mut input, &mut batch).map_err(|refused| refused.to_string())?;
-            let taken = room - input.len();
-            self.unread.start += taken;
-            self.offset += taken as u64;
-            batch.ends_at(self.offset);
         }
-        batch.ends_at(self.offset);
-        batch.end = self.place();
-        Ok((batch.end.offset > batch.start.offset).then_some(batch))
+        Ok((batch.bytes() > 0).then_some(batch))
     }
 
-    fn place(&self) -> Place {
-        Place { offset: self.offset, line: self.form.line() }
+    fn is_cut(&self, batch: &Batch, cut: Cut) -> bool {
+        self.offset == self.place.offset
+            && match cut {
+                Cut::Full => batch.is_full(),
+                Cut::At(end) => self.offset >= end,
+                Cut::Line => batch.bytes() > 0,
+            }
+    }
+
+    /// Reads at most one record; answers whether there was anything to read.
+    fn read_some(&mut self, cut: Cut, batch: &mut Batch) -> Result<bool, String> {
+        if let Some(why) = self.failed.take() {
+            return Err(why);
+        }
+        let room = match cut {
+            Cut::At(end) => usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX),
+            Cut::Full | Cut::Line => usize::MAX,
+        };
+        if room == 0 || self.fill().map_err(|error| error.to_string())? == 0 {
+            return Ok(false);
+        }
+        let unread = self.buffer.get(self.unread.clone()).unwrap_or_default();
+        let room = room.min(unread.len());
+        let mut input = unread.get(..room).unwrap_or_default();
+        let ended = self.form.take(&mut input, batch).map_err(|refused| refused.to_string())?;
+        let taken = room - input.len();
+        self.unread.start += taken;
+        self.offset += taken as u64;
+        if ended {
+            self.place = Place { offset: self.offset, line: self.form.line() };
+            batch.ends_at(self.place);
+        }
+        Ok(true)
+    }
+
+    /// Nothing follows what was read.
+    fn end(&mut self, batch: &mut Batch) -> Result<(), String> {
+        batch.is_open = self.offset > self.place.offset;
+        self.is_over = true;
+        self.form.end(batch).map_err(|refused| refused.to_string())?;
+        self.place = Place { offset: self.offset, line: self.form.line() };
+        batch.ends_at(self.place);
+        Ok(())
     }
 
     /// How much there is to read.
@@ -308,9 +384,6 @@ fn read(source: &mut Source, into: &mut [u8]) -> io::Result<usize> {
         }
     }
 }
-
-/// UTF-8's own, as some editors write it at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The longest line, or row of a table.
 pub(super) const LINE_MAX: usize = 1 << 20;

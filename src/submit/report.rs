@@ -11,6 +11,8 @@ pub(super) struct Report {
     pub(super) file: String,
     /// Whether it was gone through to its end.
     pub(super) complete: bool,
+    /// Whether an interrupted run could go on.
+    pub(super) resumable: bool,
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) unsettled: u64,
@@ -33,6 +35,7 @@ impl Report {
         Self {
             file: file.to_owned(),
             complete: false,
+            resumable: true,
             accepted: 0,
             refused: 0,
             unsettled: 0,
@@ -90,6 +93,9 @@ impl Report {
         if let Some(problem) = &self.problem {
             let _ = writeln!(text, "{}: {problem}", self.file);
         }
+        if !self.complete && !self.resumable && self.bytes > 0 {
+            let _ = writeln!(text, "{}: {ONCE}", self.file);
+        }
         text
     }
 }
@@ -125,6 +131,9 @@ pub(super) fn size(bytes: u64) -> String {
         None => format!("{bytes} B"),
     }
 }
+
+const ONCE: &str = "what can be read only once is not gone on with: submitted again, its points count \
+    again";
 
 /// How many refusals a person is told one by one.
 const TOLD: usize = 20;

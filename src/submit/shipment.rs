@@ -1,11 +1,11 @@
 //! One batch on its way: its key, and what became of its lines.
 //!
 //! A key is where in the file its batch begins. One that is too large for the gateway goes in
-//! halves, which are batches of their own: where the first ends is written down before it is sent, so
-//! that whoever goes on after an interruption makes the same halves.
+//! halves, which are batches of their own: where the first ends is written down before it is sent,
+//! so that whoever goes on after an interruption makes the same halves.
 
-use super::Book;
 use super::batches::Batch;
+use super::book::{Begun, Book};
 use super::totals::Totals;
 use crate::client::{Client, Taken, Verdict};
 use bytes::Bytes;
@@ -14,25 +14,41 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Why a file was not gone through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// It is the file's own fault.
+    File(String),
+    /// No other file would fare better.
+    All(String),
+}
+
 /// Sends a batch; what is answered is what became of its lines, or why no batch would be taken.
 pub(super) async fn ship(
     client: Client,
     book: Arc<Mutex<Book>>,
     mut batch: Batch,
+    begun: Begun,
     patience: Duration,
-) -> Result<Batch, String> {
-    let deadline = Instant::now() + patience;
-    let totals = send(&client, &book, &mut batch, deadline).await?;
-    batch.totals.add(&totals);
+) -> Result<Batch, Stopped> {
+    match begun {
+        Begun::Known(totals) => batch.totals = totals,
+        Begun::Send(key) => {
+            let deadline = Instant::now() + patience;
+            let totals = send(&client, &book, key, &mut batch, deadline).await?;
+            batch.totals.add(&totals);
+        }
+    }
     Ok(batch)
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Totals, String>> + Send + 'a>>;
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<Totals, Stopped>> + Send + 'a>>;
 
 /// In halves, where the gateway takes no more at once.
 fn send<'a>(
     client: &'a Client,
     book: &'a Mutex<Book>,
+    key: String,
     batch: &'a mut Batch,
     deadline: Instant,
 ) -> Sent<'a> {
@@ -41,11 +57,10 @@ fn send<'a>(
         if batch.lines.is_empty() {
             return Ok(totals);
         }
-        let key = Book::lock(book).key(batch.start);
         let body = Bytes::from(std::mem::take(&mut batch.body));
         match client.put(&key, body.clone(), deadline, |_| ()).await {
             Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
-            Verdict::Unsettled(why) | Verdict::Conflict(why) => {
+            Verdict::Unsettled(why) => {
                 totals.unsettled += batch.lines.len() as u64;
                 let (first, last) = (batch.lines.first(), batch.lines.last());
                 let last = last.copied().unwrap_or_default();
@@ -57,8 +72,14 @@ fn send<'a>(
                 match batch.halves() {
                     Some(halves) => {
                         for mut half in halves {
-                            Book::lock(book).begin(half.end);
-                            totals.add(&send(client, book, &mut half, deadline).await?);
+                            let begun = Book::lock(book).begin(&half);
+                            match begun {
+                                Begun::Known(known) => totals.add(&known),
+                                Begun::Send(key) => {
+                                    let sent = send(client, book, key, &mut half, deadline);
+                                    totals.add(&sent.await?);
+                                }
+                            }
                         }
                     }
                     None => {
@@ -67,8 +88,9 @@ fn send<'a>(
                     }
                 }
             }
-            Verdict::Again { why, .. } => return Err(format!("given up: {why}")),
-            Verdict::Never(why) => return Err(why),
+            Verdict::Conflict(why) => return Err(Stopped::File(format!("{why}; {CONFLICT}"))),
+            Verdict::Again { why, .. } => return Err(Stopped::All(format!("given up: {why}"))),
+            Verdict::Never(why) => return Err(Stopped::All(why)),
         }
         Ok(totals)
     })
@@ -84,3 +106,6 @@ fn count(taken: &Taken, lines: &[u64], totals: &mut Totals) {
     }
     totals.refused += taken.unlisted;
 }
+
+const CONFLICT: &str = "it was submitted before with other options or by another version of this \
+    program: say the same again, or --again to submit all of the file once more";

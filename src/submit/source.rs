@@ -1,11 +1,12 @@
-//! Where a file's bytes come from: a file, compressed or not, or standard input.
+//! Where a file's bytes come from: a file, compressed or not, or what can only be read once, as a
+//! pipe, a device or standard input.
 
+use crate::file_id::{FileId, Fingerprint};
 use flate2::read::MultiGzDecoder;
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,23 +22,27 @@ pub(super) enum Source {
 /// What a file is known by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
-    device: u64,
-    inode: u64,
+    id: FileId,
     size: u64,
     /// In nanoseconds.
     modified: i128,
-    /// A hash of its first [`HEAD`] bytes, or of fewer.
-    head: String,
-    head_bytes: u64,
+    /// Of all that it said then.
+    fingerprint: Fingerprint,
 }
 
 /// A file that is open.
 pub(super) struct Opened {
     pub(super) source: Source,
-    /// None of standard input.
-    pub(super) identity: Option<Identity>,
+    /// None of what can only be read once.
+    pub(super) known: Option<Known>,
     /// How many bytes of it were read so far, as they lie there.
     pub(super) read: Arc<AtomicU64>,
+}
+
+/// A file that can be told from others, and from itself as it was.
+pub(super) struct Known {
+    pub(super) identity: Identity,
+    file: File,
 }
 
 /// Opens a file; `-` is standard input.
@@ -46,29 +51,46 @@ pub(super) struct Opened {
 ///
 /// What the system says.
 pub(super) fn open(path: &Path) -> io::Result<Opened> {
-    let read = Arc::default();
     if path.as_os_str() == "-" {
-        let input = Counted { inner: io::stdin(), read: Arc::clone(&read) };
-        let mut input = BufReader::with_capacity(BUFFER, input);
-        let packed = is_packed(io::BufRead::fill_buf(&mut input)?);
-        let source = match packed {
-            true => Source::Stream(Box::new(MultiGzDecoder::new(input)), 0),
-            false => Source::Stream(Box::new(input), 0),
-        };
-        return Ok(Opened { source, identity: None, read });
+        return stream(io::stdin());
     }
-    let mut file = File::open(path)?;
-    if file.metadata()?.is_dir() {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let head = head(&mut file, HEAD)?;
-    let identity = Some(Identity::of(&file, &head)?);
+    if !meta.is_file() || is_nameless(path) {
+        return stream(file);
+    }
+    let identity = Identity::of(&file, &meta)?;
+    let known = Some(Known { identity, file: file.try_clone()? });
+    let read = Arc::default();
+    let is_packed = is_packed(&file);
     let file = BufReader::with_capacity(BUFFER, Counted { inner: file, read: Arc::clone(&read) });
-    let source = match is_packed(&head) {
+    let source = match is_packed {
         true => Source::Stream(Box::new(MultiGzDecoder::new(file)), 0),
         false => Source::Plain(file),
     };
-    Ok(Opened { source, identity, read })
+    Ok(Opened { source, known, read })
+}
+
+/// What can only be read once.
+fn stream(input: impl Read + Send + 'static) -> io::Result<Opened> {
+    let read = Arc::default();
+    let input = Counted { inner: input, read: Arc::clone(&read) };
+    let mut input = BufReader::with_capacity(BUFFER, input);
+    let source: Box<dyn Read + Send> = match input.fill_buf()?.starts_with(GZIP) {
+        true => Box::new(MultiGzDecoder::new(input)),
+        false => Box::new(input),
+    };
+    Ok(Opened { source: Source::Stream(source, 0), known: None, read })
+}
+
+/// Whether the name says nothing of what is there, as `/dev/fd/63` does: it is another thing each
+/// time, and nothing can be kept beside it.
+pub(super) fn is_nameless(path: &Path) -> bool {
+    path.as_os_str() == "-"
+        || ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|place| path.starts_with(place))
 }
 
 impl Source {
@@ -103,31 +125,13 @@ impl Read for Source {
 }
 
 impl Identity {
-    fn of(file: &File, head: &[u8]) -> io::Result<Self> {
-        let meta = file.metadata()?;
+    fn of(file: &File, meta: &Metadata) -> io::Result<Self> {
         Ok(Self {
-            device: meta.dev(),
-            inode: meta.ino(),
+            id: FileId::of(meta),
             size: meta.len(),
             modified: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
-            head: hash(head),
-            head_bytes: head.len() as u64,
+            fingerprint: Fingerprint::of(file, meta.len(), SAMPLE)?,
         })
-    }
-
-    /// Whether the file at `path`, which looks like this now, is the one that was `before`, perhaps
-    /// grown; or a copy of it in every respect, as one that was moved to another disk.
-    pub(super) fn continues(&self, before: &Self, path: &Path) -> bool {
-        let grown =
-            (self.device, self.inode) == (before.device, before.inode) && self.size >= before.size;
-        let copied = (self.size, self.modified) == (before.size, before.modified);
-        (grown || copied) && has_head(path, before).unwrap_or(false)
-    }
-
-    /// The beginning of the keys of all requests for this file.
-    pub(super) fn id(&self) -> String {
-        let Self { device, inode, size, modified, head, .. } = self;
-        hash(format!("{device} {inode} {size} {modified} {head}").as_bytes())
     }
 
     /// How many bytes it has on disk.
@@ -136,26 +140,21 @@ impl Identity {
     }
 }
 
-fn has_head(path: &Path, before: &Identity) -> io::Result<bool> {
-    let bytes = before.head_bytes.min(HEAD);
-    Ok(hash(&head(&mut File::open(path)?, bytes)?) == before.head)
+impl Known {
+    /// Whether it is the file that was `before`, perhaps grown; or a copy of it in every respect,
+    /// as one that was moved to another disk.
+    pub(super) fn continues(&self, before: &Identity) -> bool {
+        let now = &self.identity;
+        let grown = now.id == before.id && now.size >= before.size;
+        let copied = (now.size, now.modified) == (before.size, before.modified);
+        (grown || copied) && before.fingerprint.fits(&self.file).unwrap_or(false)
+    }
 }
 
-fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    file.take(bytes).read_to_end(&mut head)?;
-    file.rewind()?;
-    Ok(head)
-}
-
-fn is_packed(head: &[u8]) -> bool {
-    head.starts_with(&[0x1f, 0x8b])
-}
-
-/// 128 bits, which is plenty to tell files apart.
-pub(super) fn hash(bytes: &[u8]) -> String {
-    let digest = digest(&SHA256, bytes);
-    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+/// Whatever it is called.
+fn is_packed(file: &File) -> bool {
+    let mut head = [0; GZIP.len()];
+    file.read_exact_at(&mut head, 0).is_ok() && head == GZIP
 }
 
 /// Counts what is read.
@@ -178,7 +177,10 @@ impl<R: Seek> Seek for Counted<R> {
     }
 }
 
-/// Enough to tell two files apart that begin with the same names of columns.
-const HEAD: u64 = 4096;
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// Enough to tell two files apart that begin with the same names of columns, or end with the same
+/// rows.
+const SAMPLE: usize = 4096;
 
 const BUFFER: usize = 64 << 10;

@@ -259,6 +259,17 @@ fn a_mark_of_the_byte_order_hides_no_column() {
     );
 }
 
+/// It is a part of its record, though, wherever chunks are cut.
+#[test]
+fn a_mark_of_the_byte_order_counts_for_the_limit() {
+    for (len, fits) in [(60, true), (61, false)] {
+        let file = format!("\u{feff}{}\n1\n", "a".repeat(len));
+        let whole = read(options(), [file.as_bytes()]);
+        assert_eq!(whole.len(), if fits { 2 } else { 1 }, "{whole:?}");
+        assert_eq!(read(options(), file.as_bytes().chunks(1)), whole);
+    }
+}
+
 /// One who has read the header again goes on where he was.
 #[test]
 fn reading_goes_on_after_an_interruption() {
@@ -307,14 +318,17 @@ fn files() -> impl Strategy<Value = String> {
         Just("a long cell, and then some, to come near the limit of a record\n"),
     ];
     let body = proptest::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat());
-    (prop_oneof![Just("a,b,c\n"), Just("name,a\n"), Just("")], body)
+    let long = "\u{feff}a,and a name of a column that brings it all near to the limit, c\n";
+    (prop_oneof![Just("a,b,c\n"), Just("name,a\n"), Just(long), Just("")], body)
         .prop_map(|(head, body)| head.to_owned() + &body)
 }
 
 proptest! {
     /// However a file is cut into chunks, its records are those of the whole file.
     #[test]
-    fn chunks_make_no_difference(file in files(), sizes in proptest::collection::vec(1_usize..9, 1..9)) {
+    fn chunks_make_no_difference(
+        file in files(), sizes in proptest::collection::vec(1_usize..9, 1..9)
+    ) {
         let whole = read(options(), [file.as_bytes()]);
         let mut sizes = sizes.iter().cycle();
         let mut rest = file.as_bytes();

@@ -11,13 +11,13 @@
 //! The cost is linear in the body, whatever is in it: the search for a closing quote ends at
 //! the next quote that opens a column, at the latest, so no two searches see the same bytes.
 
+use crate::frame::without_byte_order_mark;
 use memchr::{memchr, memchr_iter};
 
 /// The lines of `body` with the number of each, from 1, as an editor counts them. What cannot
 /// be a point is passed over: blank lines and comments.
 pub fn lines(body: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-    Lines { rest: body, number: 1 }
+    Lines { rest: without_byte_order_mark(body), number: 1 }
 }
 
 struct Lines<'a> {
@@ -109,9 +109,6 @@ pub(super) fn closing_quote(text: &[u8], mut from: usize) -> Option<usize> {
 pub(super) fn is_escaped(text: &[u8], at: usize) -> bool {
     at.checked_sub(1).and_then(|before| text.get(before)) == Some(&b'\\')
 }
-
-/// What some editors put before UTF-8.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 
 use super::plain::Plain;
 use crate::error::ParseError;
+use crate::frame::BYTE_ORDER_MARK;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -126,7 +127,7 @@ fn what_is_broken(text: &str) -> BodyError {
 
 /// A byte order mark is no part of the text that follows it.
 pub(crate) fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
 /// Shows every element of the array that `text` spells to `visit`.

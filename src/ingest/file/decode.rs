@@ -111,7 +111,8 @@ impl Decoder {
         }
     }
 
-    /// The names of the columns, for one who goes on in the middle; answers whether they are needed.
+    /// The names of the columns, for one who goes on in the middle; answers whether they are
+    /// needed.
     pub(super) fn wants_header(&self) -> bool {
         matches!(&self.form, Form::Table(table) if self.read > 0 && !table.knows_columns())
     }
@@ -401,8 +402,8 @@ fn remember(what: String, refused: &mut Vec<String>, refusals: &mut u64) {
 
 /// What a file is, by its name.
 fn format_of(path: &Path) -> FileFormat {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
     match plain.rsplit_once('.').map_or("", |(_, ending)| ending) {
         "csv" => FileFormat::Csv,
         "statsd" => FileFormat::Statsd,

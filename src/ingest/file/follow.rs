@@ -1,30 +1,35 @@
 //! Files that are followed as they grow, over rotations of any sort.
 
 use super::decode::Decoder;
-use super::glob::Glob;
-use super::packed::{Flaw, Packed};
-use super::positions::{Id, Position, id_of};
-use super::{Desk, EVERY, QUIET, Step, blocking, mark, read};
+use super::glob::{Found, Glob};
+use super::packed::{Flaw, Packed, is_gzip};
+use super::positions::Position;
+use super::watch::Watch;
+use super::{Desk, EVERY, QUIET, SAMPLE, Step, blocking, read};
+use crate::file_id::{FileId, Traces};
 use flate2::read::MultiGzDecoder;
+use memchr::memchr_iter;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use tokio::time::Instant;
 
 /// All that are open.
 pub(super) struct Followed {
     globs: Vec<Glob>,
-    files: BTreeMap<Id, Open>,
-    /// How many there were too many at the last look, which were counted then.
-    over: u64,
+    files: BTreeMap<FileId, Open>,
+    /// Those that there were too many of at the last look, which were counted then.
+    over: BTreeSet<FileId>,
     /// Those that could not be opened at the last look, which were counted then.
     failed: BTreeSet<PathBuf>,
+    watch: Watch,
 }
 
 /// A file that is read on.
 pub(super) struct Open {
-    pub(super) id: Id,
+    pub(super) id: FileId,
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) decoder: Decoder,
@@ -32,13 +37,30 @@ pub(super) struct Open {
     pub(super) packed: Option<Packed>,
     /// How many lines there are yet to be passed over, since they were read before.
     pub(super) known: u64,
+    /// Of what was read, if it is not.
+    traces: Traces,
+    /// How long it was at the last look, and when it was changed.
+    seen: Option<(u64, SystemTime)>,
+    /// It cannot be read, which was counted.
+    failed: bool,
     /// For how many looks it has been neither at a place that is looked at nor grown.
     quiet: u32,
 }
 
 impl Followed {
-    pub(super) const fn new(globs: Vec<Glob>) -> Self {
-        Self { globs, files: BTreeMap::new(), over: 0, failed: BTreeSet::new() }
+    pub(super) fn new(globs: Vec<Glob>) -> Self {
+        Self {
+            globs,
+            files: BTreeMap::new(),
+            over: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            watch: Watch::new(),
+        }
+    }
+
+    /// Waits until a file may have come up.
+    pub(super) async fn news(&self) {
+        self.watch.news().await;
     }
 
     /// Looks which files there are, and reads what is new in them.
@@ -46,68 +68,90 @@ impl Followed {
         if self.globs.is_empty() {
             return;
         }
+        // What is not read does not grow quiet.
+        let waits = desk.has_to_wait();
+        self.files.values_mut().for_each(|open| open.quiet += u32::from(!waits));
         self.find(desk);
+        if waits {
+            return;
+        }
+        self.files.values_mut().for_each(|open| open.ripen(desk));
         let until = Instant::now() + EVERY;
-        while self.read_on(desk).await && Instant::now() < until {}
-        self.files.retain(|id, open| {
-            let stays = open.quiet <= QUIET;
-            if !stays {
-                open.decoder.give_up(&desk.context);
-                desk.positions.forget(*id);
+        while self.read_on(desk).await && Instant::now() < until {
+            if self.watch.has_news() {
+                self.find(desk);
             }
-            stays
-        });
+        }
+        self.close(desk);
     }
 
     /// Lets each file have its turn; answers whether there is more in any of them.
     async fn read_on(&mut self, desk: &mut Desk) -> bool {
         let mut more = false;
         for open in self.files.values_mut() {
-            more |= open.read_on(desk).await == Step::More;
+            if desk.has_to_wait() {
+                return false;
+            }
+            more |= open.read_on(desk).await;
         }
         more
     }
 
     /// Opens what is new.
-    fn find(&mut self, desk: &mut Desk) {
+    pub(super) fn find(&mut self, desk: &mut Desk) {
         let max = desk.context.config.limits.connections as usize;
-        self.files.values_mut().for_each(|open| open.quiet += 1);
-        let globs = &self.globs;
-        let found = blocking(|| {
-            let paths = globs.iter().flat_map(|glob| {
-                let files = glob.files(max + 1).into_iter();
-                files.filter(|path| !is_packed(path) || glob.takes_gzip && is_gzip(path))
-            });
-            paths.map(|path| (fs::metadata(&path), path)).collect::<Vec<_>>()
+        let mut found = Found::default();
+        blocking(|| {
+            self.globs.iter().for_each(|glob| glob.find(max.saturating_add(OVER), &mut found));
+            self.watch.keep(std::mem::take(&mut found.folders));
         });
-        let (mut over, mut failed) = (0, BTreeSet::new());
-        for (meta, path) in found {
-            let known = meta.as_ref().ok().and_then(|meta| self.files.get_mut(&id_of(meta)));
-            if let Some(open) = known {
+        let (mut over, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        for (path, meta) in found.files {
+            let id = FileId::of(&meta);
+            if let Some(open) = self.files.get_mut(&id) {
                 (open.path, open.quiet) = (path, 0);
-            } else if self.files.len() >= max {
-                over += 1;
-                if over > self.over {
+                continue;
+            }
+            if self.files.len() >= max {
+                if over.insert(id) && !self.over.contains(&id) {
                     let name = path.display().to_string();
-                    desk.context.refuse_about(mark(&path), "file_limit", name.as_bytes());
+                    desk.refuse(&name, "file_limit", &name);
                 }
             } else {
-                let gzip = is_gzip(&path);
-                match meta.and_then(|_| blocking(|| Open::new(path.clone(), gzip, desk))) {
+                match blocking(|| Open::new(path.clone(), is_gzip(&path), desk)) {
                     Ok(open) => drop(self.files.insert(open.id, open)),
-                    // It was renamed or removed just now.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => {
-                        if !self.failed.contains(&path) {
-                            let text = format!("{}: {error}", path.display());
-                            desk.context.refuse_about(mark(&path), "file_failed", text.as_bytes());
-                        }
-                        failed.insert(path);
-                    }
+                    Err(error) => found.failed.push((path, error)),
                 }
             }
         }
+        for (path, error) in found.failed {
+            // What is not there was renamed or removed just now.
+            if error.kind() != io::ErrorKind::NotFound {
+                if !self.failed.contains(&path) {
+                    desk.refuse_failed(&path, &error);
+                }
+                failed.insert(path);
+            }
+        }
         (self.over, self.failed) = (over, failed);
+    }
+
+    /// Closes those that are gone, and are not written to any more.
+    fn close(&mut self, desk: &mut Desk) {
+        self.files.retain(|id, open| {
+            // More may be there than are looked at.
+            let stays =
+                open.quiet <= QUIET || blocking(|| FileId::at(&open.path)).as_ref() == Some(id);
+            if !stays {
+                open.decoder.give_up(&desk.context);
+                desk.positions.forget(*id);
+            }
+            stays
+        });
+        let evicted = desk.positions.bound(|id| self.files.contains_key(id));
+        if evicted > 0 {
+            desk.context.book.noticed.add("positions_evicted", evicted);
+        }
     }
 }
 
@@ -115,11 +159,9 @@ impl Open {
     /// A file that is read from where that ended before. Blocks.
     pub(super) fn new(path: PathBuf, is_gzip: bool, desk: &mut Desk) -> io::Result<Self> {
         let mut file = File::open(&path)?;
-        let id = id_of(&file.metadata()?);
+        let id = FileId::of(&file.metadata()?);
+        let position = desk.positions.of(id, &file)?;
         let config = &desk.context.config;
-        let position = desk.positions.of(id, &mut file, is_gzip)?;
-        let known = if config.once { desk.positions.lines_of(&path) } else { 0 };
-        let known = known.saturating_sub(position.line);
         let mut decoder = Decoder::new(&path, config, &position);
         if decoder.wants_header() {
             let most = config.limits.line.0;
@@ -127,7 +169,13 @@ impl Open {
         }
         file.seek(SeekFrom::Start(position.offset))?;
         let packed = is_gzip.then(|| Packed::new(config.unpacked()));
-        Ok(Self { id, path, file, decoder, packed, known, quiet: 0 })
+        let traces = match is_gzip {
+            true => Traces::default(),
+            false => Traces::of(&file, position.offset, SAMPLE)?,
+        };
+        let known = known_lines(&path, desk).saturating_sub(position.line);
+        let (seen, failed, quiet) = (None, false, 0);
+        Ok(Self { id, path, file, decoder, packed, known, traces, seen, failed, quiet })
     }
 
     /// Begins a compressed file that is whole.
@@ -137,25 +185,37 @@ impl Open {
         packed.begin(file, len, decoder.read())
     }
 
-    /// Begins a compressed file that looks whole; answers whether there is anything to read.
-    fn ripen(&mut self) -> Result<bool, Flaw> {
-        let Self { packed: Some(packed), file, decoder, .. } = self else { return Ok(true) };
-        let len = file.metadata().map_err(Flaw::Failed)?.len();
-        packed.ripen(file, len, decoder.read())?;
-        Ok(packed.is_open())
+    /// Looks whether a compressed file is still, once at each look, and begins it then.
+    fn ripen(&mut self, desk: &Desk) {
+        let Self { packed: Some(packed), file, decoder, .. } = self else { return };
+        let begun = blocking(|| {
+            let len = file.metadata().map_err(Flaw::Failed)?.len();
+            packed.ripen(file, len, decoder.read())
+        });
+        if let Err(flaw) = begun {
+            let step = desk.refuse_rest(self, flaw);
+            self.fail(&step, desk);
+        }
     }
 
     /// The next bytes.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Flaw> {
-        match &mut self.packed {
-            Some(packed) => packed.read(buffer),
-            None => read(&mut self.file, buffer).map_err(Flaw::Failed),
+        if let Some(packed) = &mut self.packed {
+            return packed.read(buffer);
         }
+        let len = read(&mut self.file, buffer).map_err(Flaw::Failed)?;
+        self.traces.add(buffer.get(..len).unwrap_or_default());
+        Ok(len)
+    }
+
+    /// Of what was read, as it lies there.
+    fn traces(&self) -> &Traces {
+        self.packed.as_ref().map_or(&self.traces, Packed::traces)
     }
 
     /// How much of a chunk is of lines that were read before.
     pub(super) fn pass_over(&mut self, chunk: &[u8]) -> usize {
-        let mut ends = memchr::memchr_iter(b'\n', chunk);
+        let mut ends = memchr_iter(b'\n', chunk);
         let mut passed = 0;
         while self.known > 0 {
             let Some(end) = ends.next() else {
@@ -169,55 +229,74 @@ impl Open {
         passed
     }
 
-    /// Reads what is new in it, as far as its turn allows.
-    async fn read_on(&mut self, desk: &mut Desk) -> Step {
-        self.restart_if_cut(desk);
-        let before = self.decoder.read();
-        match blocking(|| self.ripen()) {
-            Ok(true) => {}
-            Ok(false) => return Step::End,
-            Err(flaw) => {
-                desk.refuse_rest(self, &flaw);
-                return Step::End;
-            }
+    /// Reads what is new in it, as far as its turn allows; answers whether there may be more.
+    async fn read_on(&mut self, desk: &mut Desk) -> bool {
+        self.restart_if_other(desk);
+        if self.packed.as_ref().is_some_and(|packed| !packed.is_open()) {
+            return false;
         }
+        let before = self.decoder.read();
         let step = desk.read_some(self).await;
-        if step == Step::End && self.packed.as_ref().is_some_and(Packed::is_whole) {
+        if matches!(step, Step::End) && self.packed.as_ref().is_some_and(Packed::is_whole) {
             desk.end(self);
         }
         if self.decoder.read() > before {
-            self.quiet = 0;
+            (self.quiet, self.failed) = (0, false);
         }
-        step
+        self.fail(&step, desk);
+        matches!(step, Step::More)
     }
 
-    pub(super) fn note(&mut self, desk: &mut Desk) {
-        let (offset, line) = self.decoder.place();
-        let packed = self.packed.is_some();
-        blocking(|| {
-            desk.positions.note(self.id, &self.path, &mut self.file, packed, offset, line);
-        });
+    /// Counts that it cannot be read, once until it can.
+    fn fail(&mut self, step: &Step, desk: &Desk) {
+        if let Step::Failed(error) = step
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            desk.refuse_failed(&self.path, error);
+        }
+    }
+
+    /// Remembers how far it was read, and what was.
+    pub(super) fn note(&self, desk: &mut Desk) {
+        let ((offset, line), fingerprint) = (self.decoder.place(), self.traces().fingerprint());
+        let path = self.path.display().to_string();
+        desk.positions.note(self.id, Position { path, offset, line, fingerprint, seen: 0 });
         if desk.context.config.once {
             desk.positions.note_lines(&self.path, line);
         }
     }
 
-    /// A file that is shorter than what was read of it says something new.
-    fn restart_if_cut(&mut self, desk: &mut Desk) {
-        // Of a compressed one nothing can be said by its length.
-        if self.packed.is_some() {
+    /// A file that was cut, or written anew in place, says something new.
+    fn restart_if_other(&mut self, desk: &mut Desk) {
+        let Ok(meta) = blocking(|| self.file.metadata()) else { return };
+        let now = meta.modified().ok().map(|modified| (meta.len(), modified));
+        if now.is_some() && now == self.seen {
             return;
         }
-        let len = blocking(|| self.file.metadata()).map(|meta| meta.len());
-        if len.is_ok_and(|len| len < self.decoder.read()) && self.file.rewind().is_ok() {
+        self.seen = now;
+        let change = if meta.len() < self.traces().read() {
+            "file_truncated"
+        } else if !blocking(|| self.traces().fingerprint().fits(&self.file)).unwrap_or(true) {
+            "file_rewritten"
+        } else {
+            return;
+        };
+        if self.file.rewind().is_ok() {
             self.decoder.give_up(&desk.context);
-            desk.context.book.noticed.add("file_truncated", 1);
+            desk.context.book.noticed.add(change, 1);
             desk.positions.forget(self.id);
-            self.decoder = Decoder::new(&self.path, &desk.context.config, &Position::default());
-            let once = desk.context.config.once;
-            self.known = if once { desk.positions.lines_of(&self.path) } else { 0 };
+            let config = &desk.context.config;
+            self.traces = Traces::none(SAMPLE);
+            self.packed.iter_mut().for_each(Packed::restart);
+            self.decoder = Decoder::new(&self.path, config, &Position::default());
+            self.known = known_lines(&self.path, desk);
         }
     }
+}
+
+/// How many lines of a file of that name count already.
+fn known_lines(path: &Path, desk: &Desk) -> u64 {
+    if desk.context.config.once { desk.positions.lines_of(path) } else { 0 }
 }
 
 /// The first bytes of what a file says.
@@ -233,13 +312,5 @@ fn beginning(file: &mut File, is_gzip: bool, most: u64) -> io::Result<Vec<u8>> {
     Ok(beginning)
 }
 
-/// What a rotation has compressed was read before, unless somebody asks for it.
-pub(super) fn is_packed(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    matches!(ending, Some("gz" | "bz2" | "xz" | "zst"))
-}
-
-/// The one sort of them that can be unpacked here.
-pub(super) fn is_gzip(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "gz")
-}
+/// How many are looked at that are not to be opened.
+const OVER: usize = 4096;

@@ -5,17 +5,21 @@
 //! Places in it are counted in unpacked bytes; whoever goes on in the middle unpacks once more what is
 //! before that. A file that is still being written breaks off, so it is read when it has not changed
 //! between two looks. One that has grown after its end goes on there, with another member; one that
-//! broke off is unpacked anew, and each time it has to lie still for twice as long before.
+//! broke off is unpacked anew, and each time it has to lie still for twice as long before. Traces are of
+//! the bytes as they lie there, so that one that was written anew is told as others are.
 //!
 //! Limit: what one file may hold ([`Config::unpacked`](crate::ingest::Config::unpacked)). Rejected:
 //! `gzip_broken`, of one that is cut off or damaged, whose lines before that count; and
 //! `unpacked_too_large`.
 
+use super::SAMPLE;
+use crate::file_id::Traces;
 use flate2::read::MultiGzDecoder;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 /// A compressed file.
 pub(super) struct Packed {
@@ -28,8 +32,10 @@ pub(super) struct Packed {
     /// How much was unpacked.
     at: u64,
     max: u64,
-    /// Where it ended as it should, as it lies there.
-    end: Option<u64>,
+    /// Of what was read, as it lies there, but for what the stream reads.
+    traces: Traces,
+    /// Whether it ended there as it should.
+    is_whole: bool,
     /// How often it ended otherwise.
     breaks: u32,
 }
@@ -43,17 +49,6 @@ pub(super) enum Flaw {
     Broken(io::Error),
     /// It holds more than one may.
     TooLarge(u64),
-}
-
-impl Flaw {
-    /// As it is counted.
-    pub(super) const fn reason(&self) -> &'static str {
-        match self {
-            Self::Failed(_) => "file_failed",
-            Self::Broken(_) => "gzip_broken",
-            Self::TooLarge(_) => "unpacked_too_large",
-        }
-    }
 }
 
 impl fmt::Display for Flaw {
@@ -76,8 +71,19 @@ impl fmt::Display for Flaw {
 impl Packed {
     /// One that may hold so many bytes; nothing is read yet.
     pub(super) const fn new(max: u64) -> Self {
-        let (stream, seen, begun, end) = (None, (None, 0), None, None);
-        Self { stream, seen, begun, at: 0, max, end, breaks: 0 }
+        let (stream, seen, begun) = (None, (None, 0), None);
+        let traces = Traces::none(SAMPLE);
+        Self { stream, seen, begun, at: 0, max, traces, is_whole: false, breaks: 0 }
+    }
+
+    /// It says something else now; how often it broke off is remembered.
+    pub(super) fn restart(&mut self) {
+        *self = Self { breaks: self.breaks, ..Self::new(self.max) };
+    }
+
+    /// Of what was read, as it lies there.
+    pub(super) fn traces(&self) -> &Traces {
+        self.stream.as_ref().map_or(&self.traces, |stream| &stream.get_ref().traces)
     }
 
     /// Begins it after what was read before, if it is `len` long now, has been so for long enough, and
@@ -92,13 +98,13 @@ impl Packed {
     /// Begins it after what was read before.
     pub(super) fn begin(&mut self, file: &File, len: u64, read: u64) -> Result<(), Flaw> {
         self.begun = Some(len);
-        // All that was read of it lies before an end.
-        let end = self.end.take().filter(|_| self.at == read);
-        if end.is_none() {
-            self.at = 0;
-        }
         let file = file.try_clone().map_err(Flaw::Failed)?;
-        self.stream = Some(MultiGzDecoder::new(Reader { file, at: end.unwrap_or(0) }));
+        // Or all that was read of it lies before an end.
+        if !std::mem::take(&mut self.is_whole) || self.at != read {
+            (self.at, self.traces) = (0, Traces::none(SAMPLE));
+        }
+        let traces = std::mem::take(&mut self.traces);
+        self.stream = Some(MultiGzDecoder::new(Reader { file, traces }));
         let mut skipped = [0; 8 << 10];
         while self.at < read {
             let room = usize::try_from(read - self.at).unwrap_or(usize::MAX).min(skipped.len());
@@ -116,7 +122,7 @@ impl Packed {
 
     /// Whether there is no more of it than was read.
     pub(super) const fn is_whole(&self) -> bool {
-        self.end.is_some()
+        self.is_whole
     }
 
     /// The next bytes; none at its end.
@@ -126,6 +132,7 @@ impl Packed {
             match stream.read(into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(len) => break Ok(len),
+                Err(error) if error.raw_os_error().is_some() => break Err(Flaw::Failed(error)),
                 Err(error) => break Err(Flaw::Broken(error)),
             }
         };
@@ -133,30 +140,48 @@ impl Packed {
             self.at += len as u64;
             if self.at > self.max { Err(Flaw::TooLarge(self.max)) } else { Ok(len) }
         });
-        match &read {
-            Ok(1..) => {}
-            Ok(_) => self.end = self.stream.take().map(|stream| stream.get_ref().at),
-            Err(_) => {
-                self.stream = None;
-                self.breaks += 1;
-            }
+        if !matches!(read, Ok(1..)) {
+            self.end(read.as_ref().err());
         }
         read
+    }
+
+    fn end(&mut self, flaw: Option<&Flaw>) {
+        if let Some(stream) = self.stream.take() {
+            self.traces = stream.into_inner().traces;
+        }
+        self.is_whole = flaw.is_none();
+        self.breaks += u32::from(flaw.is_some());
+        if matches!(flaw, Some(Flaw::Failed(_))) {
+            // Though it does not change.
+            self.begun = None;
+        }
     }
 }
 
 /// Reads a file, wherever others are in it.
 struct Reader {
     file: File,
-    at: u64,
+    traces: Traces,
 }
 
 impl Read for Reader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let len = self.file.read_at(into, self.at)?;
-        self.at += len as u64;
+        let len = self.file.read_at(into, self.traces.read())?;
+        self.traces.add(into.get(..len).unwrap_or_default());
         Ok(len)
     }
+}
+
+/// What a rotation has compressed was read before, unless somebody asks for it.
+pub(super) fn is_packed(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    matches!(ending, Some("gz" | "bz2" | "xz" | "zst"))
+}
+
+/// The one sort of them that can be unpacked here.
+pub(super) fn is_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "gz")
 }
 
 /// A file that breaks off again and again is unpacked once a minute.
@@ -181,14 +206,16 @@ mod tests {
         file
     }
 
-    /// What can be read of it, and the reason why not more.
+    /// What can be read of it, and why not more.
     fn rest(packed: &mut Packed) -> (Vec<u8>, Option<&'static str>) {
         let (mut all, mut buffer) = (Vec::new(), [0; 7]);
         loop {
             match packed.read(&mut buffer) {
                 Ok(0) => return (all, None),
                 Ok(len) => all.extend_from_slice(&buffer[..len]),
-                Err(flaw) => return (all, Some(flaw.reason())),
+                Err(Flaw::Failed(_)) => return (all, Some("failed")),
+                Err(Flaw::Broken(_)) => return (all, Some("broken")),
+                Err(Flaw::TooLarge(_)) => return (all, Some("too large")),
             }
         }
     }
@@ -251,11 +278,11 @@ mod tests {
             rest(&mut packed)
         };
         let (text, reason) = begun(&whole[..whole.len() / 2], 1 << 20);
-        assert!(!text.is_empty() && reason == Some("gzip_broken"));
-        assert_eq!(begun(b"no gzip at all", 9), (Vec::new(), Some("gzip_broken")));
-        assert_eq!(begun(b"", 9), (Vec::new(), Some("gzip_broken")));
+        assert!(!text.is_empty() && reason == Some("broken"));
+        assert_eq!(begun(b"no gzip at all", 9), (Vec::new(), Some("broken")));
+        assert_eq!(begun(b"", 9), (Vec::new(), Some("broken")));
         let bomb = gzip(&vec![0; 1 << 20]);
         let (text, reason) = begun(&bomb, 1000);
-        assert!(text.len() <= 1000 && reason == Some("unpacked_too_large"));
+        assert!(text.len() <= 1000 && reason == Some("too large"));
     }
 }

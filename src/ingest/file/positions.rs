@@ -1,37 +1,38 @@
 //! Where reading goes on in each file, over a restart.
 //!
-//! `data_dir`/files/LISTENER.json, written whole and put in place by a rename. Of files that were
-//! seen longest ago only [`MAX`] are remembered; and in LISTENER.lines.json how many lines were read of a
-//! file of a name, for a listener that reads each of them `once`. A file that begins differently than it did is another one, though
-//! the system may have given it the inode of one that is gone.
+//! `data_dir`/files/LISTENER.json, written whole. A file that says something else than it did where
+//! it was read is another one, though the system may have given it the inode of one that is gone.
+//! Beside it, in LISTENER.lines.json, is how many lines were read of a file of a name, for a listener
+//! that reads each of them `once`.
+//!
+//! Limits: those of files that are open, which `limits.connections` bounds, and of [`OTHERS`] that
+//! are not; and [`NAMES`] with their lines. Of more the ones that were read longest ago are
+//! forgotten, and noticed as `positions_evicted`.
 
+use super::packed::is_gzip;
 use super::{WARN_EVERY, blocking};
+use crate::file_id::{FileId, Fingerprint};
 use crate::ingest::intake::Context;
-use ring::digest::{SHA256, digest};
+use crate::whole_file::{self, Lasting, beside};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// A file, whatever it is called: device and inode.
-pub(super) type Id = (u64, u64);
 
 /// Where reading goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// For people.
-    pub(super) path: PathBuf,
+    /// For people; not every path is text.
+    pub(super) path: String,
     pub(super) offset: u64,
     pub(super) line: u64,
-    /// How many bytes of its beginning these are a hash of.
-    head_bytes: u64,
-    head: Vec<u8>,
-    /// Larger for what was seen later.
-    seen: u64,
+    /// Of what was read, which may be more than the lines that have ended.
+    pub(super) fingerprint: Fingerprint,
+    /// Larger for what was noted later.
+    pub(super) seen: u64,
 }
 
 /// How many lines were read of a file of that name.
@@ -45,9 +46,9 @@ struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     at: PathBuf,
-    known: BTreeMap<Id, Position>,
-    /// By name, without what tells that it is compressed.
-    lines: BTreeMap<PathBuf, Lines>,
+    known: BTreeMap<FileId, Position>,
+    /// By name ([`plain`]).
+    lines: BTreeMap<String, Lines>,
     seen: u64,
     changed: bool,
     kept: Option<Instant>,
@@ -57,8 +58,8 @@ impl Positions {
     /// What is known; a file that cannot be read is set aside, and all files are begun anew.
     pub(super) fn read(data_dir: &Path, context: &Context) -> Self {
         let at = data_dir.join("files").join(format!("{}.json", context.listener));
-        let known: Vec<(Id, Position)> = load_or_set_aside(&at, context);
-        let lines: Vec<(PathBuf, Lines)> = load_or_set_aside(&lines_file(&at), context);
+        let known: Vec<(FileId, Position)> = load_or_set_aside(&at, context);
+        let lines: Vec<(String, Lines)> = load_or_set_aside(&lines_file(&at), context);
         let seen = known.iter().map(|(_, position)| position.seen);
         let seen = seen.chain(lines.iter().map(|(_, lines)| lines.seen)).max().unwrap_or_default();
         let (known, lines) = (known.into_iter().collect(), lines.into_iter().collect());
@@ -79,21 +80,12 @@ impl Positions {
         self.changed = true;
         self.seen += 1;
         self.lines.insert(path, Lines { count, seen: self.seen });
-        if self.lines.len() > MAX
-            && let Some(oldest) = self.lines.iter().min_by_key(|(_, lines)| lines.seen)
-        {
-            let oldest = oldest.0.clone();
-            self.lines.remove(&oldest);
-        }
     }
 
     /// Where to go on in a file: at its beginning, if it is not the one that was known.
-    pub(super) fn of(&mut self, id: Id, file: &mut File, packed: bool) -> io::Result<Position> {
+    pub(super) fn of(&mut self, id: FileId, file: &File) -> io::Result<Position> {
         let Some(known) = self.known.get(&id) else { return Ok(Position::default()) };
-        // Places in a compressed file are no places of the disk.
-        let long_enough = packed || file.metadata()?.len() >= known.offset;
-        let same = long_enough && head(file, known.head_bytes)? == known.head;
-        if same {
+        if known.fingerprint.fits(file)? {
             return Ok(known.clone());
         }
         // Or its beginning would be taken for that of the other one.
@@ -102,40 +94,49 @@ impl Positions {
     }
 
     /// It was read up to there.
-    pub(super) fn note(
-        &mut self,
-        id: Id,
-        path: &Path,
-        file: &mut File,
-        packed: bool,
-        offset: u64,
-        line: u64,
-    ) {
-        if self.known.get(&id).is_some_and(|known| (known.offset, &*known.path) == (offset, path)) {
-            return;
-        }
-        self.changed = true;
-        self.seen += 1;
-        let known = self.known.entry(id).or_default();
-        (known.offset, known.line, known.seen) = (offset, line, self.seen);
-        path.clone_into(&mut known.path);
-        let most = if packed { file.metadata().map_or(0, |meta| meta.len()) } else { offset };
-        let wanted = most.min(HEAD);
-        if known.head_bytes != wanted
-            && let Ok(head) = head(file, wanted)
-        {
-            (known.head_bytes, known.head) = (wanted, head);
-        }
-        if self.known.len() > MAX
-            && let Some((&oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.seen)
-        {
-            self.known.remove(&oldest);
+    pub(super) fn note(&mut self, id: FileId, position: Position) {
+        let before = self.known.get(&id);
+        let place = |position: &Position| (position.offset, position.line);
+        let same = before.is_some_and(|before| {
+            place(before) == place(&position)
+                && before.path == position.path
+                && before.fingerprint == position.fingerprint
+        });
+        if !same {
+            self.changed = true;
+            self.seen += 1;
+            self.known.insert(id, Position { seen: self.seen, ..position });
         }
     }
 
     /// It is begun anew, or there is no such file any more.
-    pub(super) fn forget(&mut self, id: Id) {
+    pub(super) fn forget(&mut self, id: FileId) {
         self.changed |= self.known.remove(&id).is_some();
+    }
+
+    /// Forgets files that there are too many of; answers how many these were.
+    pub(super) fn bound(&mut self, is_open: impl Fn(&FileId) -> bool) -> u64 {
+        if self.known.len() <= OTHERS {
+            return 0;
+        }
+        let others = self.known.iter().filter(|(id, _)| !is_open(id));
+        let mut others: Vec<_> = others.map(|(id, position)| (position.seen, *id)).collect();
+        others.sort_unstable();
+        let surplus = others.len().saturating_sub(OTHERS);
+        others.iter().take(surplus).for_each(|(_, id)| self.forget(*id));
+        surplus as u64
+    }
+
+    /// The same of names.
+    fn bound_names(&mut self) -> u64 {
+        let surplus = self.lines.len().saturating_sub(NAMES);
+        if surplus > 0 {
+            let mut seen: Vec<_> = self.lines.values().map(|lines| lines.seen).collect();
+            seen.sort_unstable();
+            let oldest_kept = seen.get(surplus).copied().unwrap_or_default();
+            self.lines.retain(|_, lines| lines.seen >= oldest_kept);
+        }
+        surplus as u64
     }
 
     /// Writes them, if that was not done within the last moment.
@@ -151,6 +152,7 @@ impl Positions {
         if !self.changed {
             return;
         }
+        context.book.noticed.add("positions_evicted", self.bound_names());
         match blocking(|| self.write()) {
             Ok(()) => self.changed = false,
             Err(error) => {
@@ -164,32 +166,29 @@ impl Positions {
     }
 
     fn write(&self) -> io::Result<()> {
-        if let Some(directory) = self.at.parent() {
-            fs::create_dir_all(directory)?;
-        }
         let known: Vec<_> = self.known.iter().collect();
-        write_whole(&self.at, &serde_json::to_vec(&known)?)?;
+        replace(&self.at, &serde_json::to_vec(&known)?)?;
         let (at, lines) = (lines_file(&self.at), self.lines.iter().collect::<Vec<_>>());
         if lines.is_empty() && !at.exists() {
             return Ok(());
         }
-        write_whole(&at, &serde_json::to_vec(&lines)?)
+        replace(&at, &serde_json::to_vec(&lines)?)
     }
 }
 
-fn write_whole(at: &Path, text: &[u8]) -> io::Result<()> {
-    let fresh = at.with_extension("new");
-    fs::write(&fresh, text)?;
-    fs::rename(&fresh, at)
+fn replace(at: &Path, text: &[u8]) -> io::Result<()> {
+    whole_file::replace(at, &beside(at, ".new"), text, Lasting::Power)
 }
 
 fn lines_file(at: &Path) -> PathBuf {
     at.with_extension("lines.json")
 }
 
-/// The name of a file whether it is compressed by now or not.
-fn plain(path: &Path) -> PathBuf {
-    if super::follow::is_gzip(path) { path.with_extension("") } else { path.to_owned() }
+/// The name of a file whether it is compressed by now or not, as text, which not every name is:
+/// what is none is escaped, so that two of them never are one.
+fn plain(path: &Path) -> String {
+    let plain = if is_gzip(path) { &path.with_extension("") } else { path };
+    plain.as_os_str().as_encoded_bytes().escape_ascii().to_string()
 }
 
 fn load_or_set_aside<T: DeserializeOwned>(at: &Path, context: &Context) -> Vec<T> {
@@ -211,38 +210,70 @@ fn load<T: DeserializeOwned>(at: &Path) -> io::Result<Vec<T>> {
 /// As `LISTENER.json.damaged`, the latest such only.
 fn set_aside(at: &Path, error: &io::Error, context: &Context) {
     context.book.noticed.add("positions_damaged", 1);
-    let (listener, file, aside) =
-        (&*context.listener, at.display(), at.with_extension("json.damaged"));
+    let (listener, file, aside) = (&*context.listener, at.display(), beside(at, ".damaged"));
     match fs::rename(at, &aside) {
         Ok(()) => {
             let set_aside = aside.display();
-            tracing::error!(listener, %error, %file, %set_aside, "where files were read cannot be read; they are read again from their beginnings");
+            tracing::error!(listener, %error, %file, %set_aside, "{DAMAGED}");
         }
-        Err(stays) => {
-            tracing::error!(listener, %error, %file, %stays, "where files were read cannot be read, nor set aside; they are read again from their beginnings");
-        }
+        Err(stays) => tracing::error!(listener, %error, %file, %stays, "{DAMAGED}"),
     }
 }
 
-/// What tells a file from all others.
-pub(super) fn id_of(meta: &fs::Metadata) -> Id {
-    (meta.dev(), meta.ino())
-}
-
-fn head(file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
-    let place = file.stream_position()?;
-    file.rewind()?;
-    let mut head = Vec::new();
-    file.take(bytes).read_to_end(&mut head)?;
-    file.seek(io::SeekFrom::Start(place))?;
-    Ok(digest(&SHA256, &head).as_ref().iter().take(16).copied().collect())
-}
-
-/// Enough to tell two logs apart.
-const HEAD: u64 = 256;
+const DAMAGED: &str =
+    "where files were read cannot be read, and they are read again from their beginnings";
 
 /// What a kill may repeat.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// As many files are remembered.
-const MAX: usize = 4096;
+/// As many files are remembered that are not open: gone, or elsewhere for a while.
+const OTHERS: usize = 4096;
+
+/// Of as many names it is remembered how many lines were read.
+const NAMES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    /// However many are open, and however long they rest.
+    #[test]
+    fn what_is_open_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |n: usize| {
+            let path = dir.path().join(n.to_string());
+            fs::write(&path, "").unwrap();
+            FileId::at(&path).unwrap()
+        };
+        let ids: Vec<_> = (0..OTHERS + 20).map(id).collect();
+        let mut positions = Positions::default();
+        for (id, offset) in ids.iter().zip(1..) {
+            positions.note(*id, Position { offset, ..Position::default() });
+        }
+        assert_eq!(positions.bound(|_| true), 0);
+        let (open, others) = ids.split_at(15);
+        assert_eq!(positions.bound(|id| open.contains(id)), 5);
+        assert!(others.iter().take(5).all(|id| !positions.known.contains_key(id)));
+        assert_eq!(positions.known.len(), OTHERS + 15);
+    }
+
+    #[test]
+    fn lines_are_of_names_whatever_these_are() {
+        let mut positions = Positions::default();
+        let names =
+            [&b"/a.log"[..], b"/\xff.log", b"/\xfe.log", b"/\\xff.log", "/ä.log".as_bytes()];
+        for (name, count) in names.iter().zip(1..) {
+            positions.note_lines(Path::new(OsStr::from_bytes(name)), count);
+        }
+        for (name, count) in names.iter().zip(1..) {
+            let packed = [name, &b".gz"[..]].concat();
+            assert_eq!(positions.lines_of(Path::new(OsStr::from_bytes(&packed))), count);
+        }
+        (0..NAMES).for_each(|n| positions.note_lines(&Path::new("/b").join(n.to_string()), 1));
+        assert_eq!(positions.bound_names(), names.len() as u64);
+        assert_eq!((positions.lines.len(), positions.lines_of(Path::new("/a.log"))), (NAMES, 0));
+        assert_eq!(positions.bound_names(), 0);
+    }
+}

@@ -15,10 +15,11 @@ use super::idle::Idle;
 use crate::lane::Layout;
 use crate::lane::series::{of_kind, series_hash};
 use crate::lane::table::{Series, Table};
+use crate::whole_file::{self, Lasting, beside};
 use protocols::{Batch, Kind, Measure, Tags};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -227,7 +228,7 @@ impl Snapshot {
 
     /// Renames what cannot be read.
     pub(in crate::lane) fn set_aside(&self) -> io::Result<PathBuf> {
-        let aside = self.beside(".damaged");
+        let aside = beside(&self.path, ".damaged");
         fs::rename(&self.path, &aside)?;
         Ok(aside)
     }
@@ -236,37 +237,24 @@ impl Snapshot {
     /// given up before the disk had it.
     pub(in crate::lane) fn write(&self, bytes: &[u8], order: &Order) -> io::Result<bool> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = self.beside(".new");
-        let written = self
-            .write_beside(&fresh, bytes)
+        let fresh = self.fresh();
+        let written = whole_file::write(&fresh, bytes, Lasting::Power)
             .and_then(|()| order.place(|| fs::rename(&fresh, &self.path)));
         if !matches!(written, Ok(true)) {
             // Gives the disk back, and goes on to say that this one is missing.
-            let _ = File::create(&fresh);
+            let _ = self.announce();
         }
         written
     }
 
     /// Says, for a later process, that rows are written of which no snapshot may come to know.
     pub(in crate::lane) fn announce(&self) -> io::Result<()> {
-        if let Some(dir) = self.path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        File::create(self.beside(".new")).map(drop)
+        whole_file::write(&self.fresh(), b"", Lasting::Process)
     }
 
     /// Whether one was announced, or begun, and never came; asked once.
     pub(in crate::lane) fn is_missing(&self) -> bool {
-        fs::remove_file(self.beside(".new")).is_ok()
-    }
-
-    fn write_beside(&self, fresh: &Path, bytes: &[u8]) -> io::Result<()> {
-        if let Some(dir) = self.path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let mut file = File::create(fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+        fs::remove_file(self.fresh()).is_ok()
     }
 
     /// Empties it: nobody is to go on from what it holds.
@@ -274,10 +262,8 @@ impl Snapshot {
         OpenOptions::new().write(true).truncate(true).open(&self.path).map(drop)
     }
 
-    fn beside(&self, suffix: &str) -> PathBuf {
-        let mut path = self.path.clone().into_os_string();
-        path.push(suffix);
-        path.into()
+    fn fresh(&self) -> PathBuf {
+        beside(&self.path, ".new")
     }
 }
 
@@ -331,6 +317,6 @@ mod tests {
         };
         check(|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap());
         check(|path| fs::create_dir(path).unwrap());
-        check(|path| File::create(path).unwrap().set_len(BYTES_MAX + 1).unwrap());
+        check(|path| fs::File::create(path).unwrap().set_len(BYTES_MAX + 1).unwrap());
     }
 }

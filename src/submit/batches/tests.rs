@@ -11,7 +11,7 @@ fn batches(path: &Path, form: Form, place: Place) -> Batches {
 }
 
 fn all(mut batches: Batches) -> Vec<Batch> {
-    std::iter::from_fn(|| batches.next(None).unwrap()).collect()
+    std::iter::from_fn(|| batches.next(Cut::Full).unwrap()).collect()
 }
 
 fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
@@ -29,14 +29,14 @@ fn json_lines_go_as_they_are() {
     let long = "x".repeat(LINE_MAX + 1);
     let text = format!("\u{feff}{{\"name\":\"a\"}}\n\n  \r\nnonsense\n{long}\n{{}}");
     let file = file(text.as_bytes());
-    let [batch] = &all(batches(file.path(), Form::lines(""), Place::default()))[..] else {
+    let [batch, last] = &all(batches(file.path(), Form::lines(""), Place::default()))[..] else {
         panic!()
     };
-    assert_eq!(String::from_utf8_lossy(&batch.body), "{\"name\":\"a\"}\nnonsense\n{}\n");
-    assert_eq!(batch.lines, [1, 4, 6]);
-    assert_eq!(batch.end, Place { offset: text.len() as u64, line: 6 });
+    assert_eq!(String::from_utf8_lossy(&batch.body), "{\"name\":\"a\"}\nnonsense\n");
+    assert_eq!((&*batch.lines, &*last.lines), (&[1, 4][..], &[6][..]));
+    assert_eq!(last.end, Place { offset: text.len() as u64, line: 6 });
     assert_eq!((batch.totals.refused, batch.totals.errors[0].line), (1, 5));
-    let [batch] = &all(batches(file.path(), Form::lines("p/"), Place::default()))[..] else {
+    let [batch, _] = &all(batches(file.path(), Form::lines("p/"), Place::default()))[..] else {
         panic!()
     };
     assert!(batch.body.starts_with(b"{\"name\":\"p/a\"}\nnonsense\n"));
@@ -44,7 +44,7 @@ fn json_lines_go_as_they_are() {
 
 #[test]
 fn rows_become_json_lines() {
-    let file = file(b"a,b\n1,\n,\n\"x\ny\",2,3\n\"q\"q,1\n5");
+    let file = file(b"a,b\n1,\n,\n\"x\ny\",2,3\n\"q\"q,1\n5\n");
     let [batch] = &all(batches(file.path(), table(), Place::default()))[..] else { panic!() };
     let expected = "{\"name\":\"s\",\"fields\":{\"a\":1}}\n\
                     {\"name\":\"s\",\"fields\":{\"a\":\"x\\ny\",\"b\":2}}\n\
@@ -88,19 +88,17 @@ fn batches_follow_from_where_they_begin() {
 #[test]
 fn halves_are_batches_that_are_cut_where_they_end() {
     for (text, form) in [
-        ("a,b\n1,\n,\n\"x\ny\",2\n\n3,4\r\n5,6", table as fn() -> Form),
-        ("\u{feff}{\"a\":1}\n\n{\"b\":2}\nx\n{\"c\":3}", || Form::lines("p/")),
+        ("a,b\n1,\n,\n\"x\ny\",2\n\n3,4\r\n5,6\n", table as fn() -> Form),
+        ("\u{feff}{\"a\":1}\n\n{\"b\":2}\nx\n{\"c\":3}\n", || Form::lines("p/")),
     ] {
         let file = file(text.as_bytes());
-        let whole = batches(file.path(), form(), Place::default()).next(None).unwrap().unwrap();
+        let whole =
+            batches(file.path(), form(), Place::default()).next(Cut::Full).unwrap().unwrap();
         let halves = whole.halves().unwrap();
         let mut again = batches(file.path(), form(), Place::default());
         for half in halves {
-            let batch = again.next(Some(half.end.offset)).unwrap().unwrap();
-            assert_eq!(
-                (batch.start.offset, batch.end.offset),
-                (half.start.offset, half.end.offset)
-            );
+            let batch = again.next(Cut::At(half.end.offset)).unwrap().unwrap();
+            assert_eq!((batch.start, batch.end), (half.start, half.end));
             assert!(batch.body == half.body && batch.lines == half.lines, "{text}");
         }
     }
@@ -109,16 +107,96 @@ fn halves_are_batches_that_are_cut_where_they_end() {
 /// A file that has grown since: the batch that was sent ends where it did then.
 #[test]
 fn a_batch_that_was_begun_ends_as_it_did() {
-    let file = file(b"{\"a\":1}\n{\"b\":2}\n{\"c\"");
+    let file = file(b"{\"a\":1}\n{\"b\":2}\n");
     let path = file.path();
-    let before = &all(batches(path, Form::lines(""), Place::default()))[0];
-    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(b":3}\n{}\n").unwrap();
+    let [before] = &all(batches(path, Form::lines(""), Place::default()))[..] else { panic!() };
+    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(b"{}\n").unwrap();
     let mut now = batches(path, Form::lines(""), Place::default());
-    let again = now.next(Some(before.end.offset)).unwrap().unwrap();
+    let again = now.next(Cut::At(before.end.offset)).unwrap().unwrap();
     assert!(again.body == before.body && again.end == before.end);
-    let rest = now.next(None).unwrap().unwrap();
-    assert_eq!(String::from_utf8_lossy(&rest.body), ":3}\n{}\n");
-    assert!(now.next(None).unwrap().is_none());
+    let rest = now.next(Cut::Full).unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&rest.body), "{}\n");
+    assert!(now.next(Cut::Full).unwrap().is_none());
+}
+
+/// What has no end yet goes alone, since it may be written on; what comes meanwhile belongs to it.
+#[test]
+fn what_a_file_ends_with_goes_alone() {
+    for (text, form, expected) in [
+        (
+            "{\"a\":1}\n{\"b\":2}",
+            (|| Form::lines("")) as fn() -> Form,
+            &[("{\"a\":1}\n", false), ("{\"b\":2}\n", true)][..],
+        ),
+        ("{\"a\":1}  \r", || Form::lines(""), &[("{\"a\":1}\n", true)]),
+        ("{\"a\":1}\n", || Form::lines(""), &[("{\"a\":1}\n", false)]),
+        ("{\"a\":1}\n\n", || Form::lines(""), &[("{\"a\":1}\n", false)]),
+        (
+            "a\n1\n2",
+            table,
+            &[
+                ("{\"name\":\"s\",\"fields\":{\"a\":1}}\n", false),
+                ("{\"name\":\"s\",\"fields\":{\"a\":2}}\n", true),
+            ],
+        ),
+        (
+            "a\n1\n\"2\n3\n",
+            table,
+            &[("{\"name\":\"s\",\"fields\":{\"a\":1}}\n", false), ("", true)],
+        ),
+        ("a,b", table, &[("", true)]),
+        ("a\n", table, &[("", true)]),
+        ("", table, &[]),
+    ] {
+        let file = file(text.as_bytes());
+        let mut now = batches(file.path(), form(), Place::default());
+        let mut seen = Vec::new();
+        while let Some(batch) = now.next(Cut::Full).unwrap() {
+            seen.push((String::from_utf8(batch.body).unwrap(), batch.is_open));
+            if batch.is_open {
+                let mut file = fs::OpenOptions::new().append(true).open(file.path()).unwrap();
+                file.write_all(b"more\n").unwrap();
+            }
+        }
+        let seen: Vec<_> = seen.iter().map(|(body, is_open)| (&**body, *is_open)).collect();
+        assert_eq!(seen, expected, "{text:?}");
+    }
+}
+
+/// Whoever goes on there asks for just this line, to see whether it is what was sent.
+#[test]
+fn a_line_can_be_asked_for_alone() {
+    let file = file(b"a\n1\n2\n3\n");
+    let mut now = batches(file.path(), table(), Place { offset: 4, line: 2 });
+    let batch = now.next(Cut::Line).unwrap().unwrap();
+    assert_eq!((&*batch.lines, batch.end), (&[3][..], Place { offset: 6, line: 3 }));
+    assert_eq!(now.next(Cut::Full).unwrap().unwrap().lines, [4]);
+}
+
+/// No batch ends in the middle of a line, however long it is.
+#[test]
+fn a_line_that_is_longer_than_a_batch_is_one_line() {
+    let long = "x".repeat(2 * SPAN_MAX as usize);
+    let file = file(format!("{long}\n{{}}\n").as_bytes());
+    let [batch, last] = &all(batches(file.path(), Form::lines(""), Place::default()))[..] else {
+        panic!()
+    };
+    assert_eq!((batch.totals.refused, batch.end.line, &*batch.body), (1, 1, &b""[..]));
+    assert_eq!(last.lines, [2]);
+}
+
+/// Of a file that breaks off, what can be read is sent.
+#[test]
+fn what_was_read_before_a_file_breaks_off_is_sent() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    packed.write_all(&b"{}\n".repeat(1000)).unwrap();
+    let mut packed = packed.finish().unwrap();
+    packed.truncate(2000);
+    let file = file(&packed);
+    let mut now = batches(file.path(), Form::lines(""), Place::default());
+    let batch = now.next(Cut::Full).unwrap().unwrap();
+    assert!(batch.lines.len() > 500, "{}", batch.lines.len());
+    assert!(now.next(Cut::Full).is_err());
 }
 
 #[test]
@@ -126,7 +204,7 @@ fn a_batch_is_cut_in_two() {
     let lines = |lines: &[u64]| Batch {
         body: lines.iter().map(|n| format!("{{{n}}}\n")).collect::<String>().into_bytes(),
         lines: lines.to_vec(),
-        ends: lines.iter().map(|n| n * 10).collect(),
+        ends: lines.iter().map(|n| Place { offset: n * 10, line: *n }).collect(),
         ..Batch::default()
     };
     let [first, second] = lines(&[3, 4, 7]).halves().unwrap();
