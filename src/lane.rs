@@ -32,6 +32,7 @@ mod layout;
 mod letters;
 mod names;
 mod parcel;
+mod prefetch;
 mod queue;
 mod receipt;
 mod reserve;

@@ -5,9 +5,9 @@
 //! many samples come; so one hot timer cannot take the memory of all others, nor the time of who
 //! sorts.
 
+use super::prefetch;
 use super::sketch::Sketch;
 use serde::{Deserialize, Serialize};
-use std::hint::black_box;
 
 /// The samples of one series.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ impl Samples {
     /// Asks memory for the place of the next sample, without waiting for it.
     #[inline]
     pub(super) fn ask_for(&self) {
-        black_box(self.values().last().copied());
+        prefetch::end_of(self.values());
     }
 
     /// Takes one in; of no more than `exact` the value is kept. Answers how many bytes were needed.
