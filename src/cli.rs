@@ -165,7 +165,7 @@ pub fn main(cli: Cli, environment: BTreeMap<String, String>) -> ExitCode {
     let inputs = |args: RunArgs| {
         let files = [cli.run.config.clone(), args.config].concat();
         let data_dir = args.data_dir.or_else(|| cli.run.data_dir.clone());
-        Inputs { files, data_dir, environment }
+        Inputs { files, data_dir, environment, again: false }
     };
     if !matches!(cli.command, None | Some(Command::Run(_))) {
         run::release_hangups();

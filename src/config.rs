@@ -36,6 +36,8 @@ pub struct Inputs {
     pub data_dir: Option<PathBuf>,
     /// The environment.
     pub environment: BTreeMap<String, String>,
+    /// Whether they were read before, and a gateway runs by them.
+    pub again: bool,
 }
 
 impl fmt::Debug for Inputs {
@@ -66,7 +68,7 @@ pub struct Loaded {
 /// Reads, merges, substitutes and decodes.
 pub fn load(inputs: &Inputs) -> Loaded {
     let mut mistakes = Vec::new();
-    let (sources, tree) = source::read(&inputs.files, &inputs.environment, &mut mistakes);
+    let (sources, tree) = source::read(inputs, &mut mistakes);
     let readable = tree.is_some();
     let mut unresolved = Vec::new();
     let mut found = Vec::new();

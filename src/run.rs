@@ -90,6 +90,7 @@ async fn serve(
 
 /// Reads the same files again; the report becomes one text.
 fn loader(inputs: Inputs) -> Loader {
+    let inputs = Inputs { again: true, ..inputs };
     Box::new(move || match Plan::load(&inputs) {
         Ok(planned) => {
             for warning in planned.warnings.lines() {

@@ -27,7 +27,8 @@ pub fn read(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     read_at_most(file, most)
 }
 
-/// The same for a command, which reads once, and may wait for who writes to a pipe.
+/// The same for a command, and for the configuration at the start: what is read once may come from a
+/// pipe, and be waited for.
 ///
 /// # Errors
 ///

@@ -22,13 +22,11 @@ use tokio::net::UdpSocket;
 async fn lp_newline_is_one_record_a_point() {
     let points = json!([
         {"name": "m", "time": 1, "value": 1, "tags": {"t": "a\nevil value=666 1\n"}},
-        {"name": "n\r\nput x 1 1 a=b", "time": 1, "value": 1, "tags": {"h": "x"}},
         {"name": "s", "time": 1, "text": "a\"\nevil value=666 1\r\n"},
         {"name": "good", "time": 1, "value": 1},
     ]);
     let expected = [
         r"m,t=a_evil\ value\=666\ 1_ value=1 1000000000",
-        r"n__put\ x\ 1\ 1\ a=b,h=x value=1 1000000000",
         r#"s text="a\" evil value=666 1  " 1000000000"#,
         "good value=1 1000000000",
     ];

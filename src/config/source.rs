@@ -5,6 +5,7 @@
 //! without substitution; whether it is a text or a number is for the key to say, and one that
 //! looks like a list or a table in TOML is one.
 
+use super::Inputs;
 use super::locate::{Format, Spot, locate};
 use crate::mistake::{Mistake, did_you_mean};
 use crate::small_file;
@@ -13,7 +14,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+/// How a file is read.
+type Read = fn(&Path, usize) -> Result<Vec<u8>, String>;
 
 /// What a bare start uses, and what `default-config` prints.
 pub const DEFAULT: &str = include_str!("../../config/pointsman.toml");
@@ -112,17 +116,13 @@ impl Sources {
 
 /// Reads and merges everything. There is no tree when a file could not be read: what its
 /// absence makes look wrong would only distract.
-pub(super) fn read(
-    files: &[PathBuf],
-    environment: &BTreeMap<String, String>,
-    mistakes: &mut Vec<Located>,
-) -> (Sources, Option<Value>) {
+pub(super) fn read(inputs: &Inputs, mistakes: &mut Vec<Located>) -> (Sources, Option<Value>) {
     let mut sources = Sources::default();
     let mut builder = Config::builder();
-    for (text, format) in texts(files, &mut sources, mistakes) {
+    for (text, format) in texts(inputs, &mut sources, mistakes) {
         builder = builder.add_source(File::from_str(&text, format));
     }
-    let variables = overrides(environment, &mut sources, mistakes);
+    let variables = overrides(&inputs.environment, &mut sources, mistakes);
     if !mistakes.is_empty() {
         return (sources, None);
     }
@@ -145,18 +145,20 @@ pub(super) fn read(
 
 /// The texts to merge; without files, the built-in one.
 fn texts(
-    files: &[PathBuf],
+    inputs: &Inputs,
     sources: &mut Sources,
     mistakes: &mut Vec<Located>,
 ) -> Vec<(String, FileFormat)> {
-    if files.is_empty() {
+    if inputs.files.is_empty() {
         let spots = locate(Format::Toml, DEFAULT).unwrap_or_default();
         sources.add("(built-in configuration)".to_owned(), DEFAULT.to_owned(), spots);
         return vec![(DEFAULT.to_owned(), FileFormat::Toml)];
     }
     let mut texts = Vec::new();
-    for path in files {
-        match text(path, sources) {
+    // Who starts may wait for a pipe; a gateway that runs does not.
+    let read: Read = if inputs.again { small_file::read } else { small_file::read_once };
+    for path in &inputs.files {
+        match text(path, read, sources) {
             Ok(read) => texts.push(read),
             Err(located) => mistakes.push(located),
         }
@@ -164,10 +166,10 @@ fn texts(
     texts
 }
 
-fn text(path: &Path, sources: &mut Sources) -> Result<(String, FileFormat), Located> {
+fn text(path: &Path, read: Read, sources: &mut Sources) -> Result<(String, FileFormat), Located> {
     let name = path.display().to_string();
     let read = format_of(path).and_then(|format| {
-        let bytes = small_file::read(path, FILE_BYTES_MAX);
+        let bytes = read(path, FILE_BYTES_MAX);
         let text = bytes.and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| "is no text in UTF-8".to_owned())
         });
