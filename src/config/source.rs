@@ -319,6 +319,7 @@ const SEPARATOR: &str = "__";
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::path::PathBuf;
 
     fn write(dir: &Path, files: &[(&str, &str)]) -> Vec<PathBuf> {
         files
@@ -340,7 +341,8 @@ mod tests {
         let environment =
             environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let mut mistakes = Vec::new();
-        let (sources, tree) = read(&files, &environment, &mut mistakes);
+        let inputs = Inputs { files, environment, ..Inputs::default() };
+        let (sources, tree) = read(&inputs, &mut mistakes);
         (sources, tree, mistakes.into_iter().map(|located| located.mistake.message).collect())
     }
 
@@ -422,7 +424,8 @@ mod tests {
             assert!(mistakes.len() == 1 && mistakes[0].contains(says), "{files:?}: {mistakes:?}");
         }
         let mut mistakes = Vec::new();
-        read(&[PathBuf::from("/does/not/exist.toml")], &BTreeMap::new(), &mut mistakes);
+        let files = vec![PathBuf::from("/does/not/exist.toml")];
+        read(&Inputs { files, ..Inputs::default() }, &mut mistakes);
         assert!(mistakes[0].mistake.message.starts_with("the file cannot be read"), "{mistakes:?}");
     }
 }
