@@ -65,7 +65,7 @@ pub use letters::{
 pub use queue::{spool_file, spool_names};
 pub use receipt::{Fate, Level, Loss, Receipt, Slip};
 pub use reserve::{Full, Reservation};
-pub use series::series_hash;
+pub use series::{series_hash, table_of};
 pub use settings::Settings;
 pub use state::State;
 pub use terms::Terms;

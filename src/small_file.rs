@@ -4,7 +4,7 @@
 //! which one would wait for somebody to write, a device or a folder is refused, and so is what is
 //! absurdly large. A link to a file is as good as the file. What comes from a pipe could be read
 //! only once, so it would be lost to the next reload; whoever has it there writes it into a file
-//! first.
+//! first. Only the configuration itself may come from one at the start, where it is waited for.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};

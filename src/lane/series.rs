@@ -26,6 +26,13 @@ pub(super) fn of_any_kind(hash: u64, kind: Kind) -> u64 {
     hash.wrapping_sub((kind as u64 + 1).wrapping_mul(SPREAD))
 }
 
+/// Which of so many tables has what has this hash, by bits that the tables themselves look at last.
+#[allow(clippy::cast_possible_truncation)] // Sixteen of them are enough.
+pub const fn table_of(hash: u64, tables: usize) -> usize {
+    let bits = (hash >> 40) as u16 as usize;
+    (bits * tables) >> u16::BITS
+}
+
 /// Whether two lists hold the same tags, in whatever order.
 pub(super) fn same_tags(left: Tags<'_>, right: Tags<'_>) -> bool {
     left.len() == right.len()

@@ -12,7 +12,7 @@
 use super::print::{Keys, Print};
 use super::router::{Edition, Table};
 use super::way::{Done, Way, Ways};
-use crate::lane::WindowPlace;
+use crate::lane::{WindowPlace, table_of};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use protocols::statsd::{Head, Shape};
@@ -103,7 +103,7 @@ impl Memo {
     /// What is known of the head of this print.
     #[inline]
     pub fn seek(&mut self, print: Print) -> Option<Found> {
-        let segment = self.segments.get(segment(print.hash))?;
+        let segment = self.segments.get(table_of(print.hash, SEGMENTS))?;
         let found = segment.find(print.hash, |slot| slot.print == print)?.found;
         self.hits += 1;
         Some(found)
@@ -126,7 +126,7 @@ impl Memo {
             return;
         }
         let Some(found) = self.note(shape, done) else { return };
-        let Some(segment) = self.segments.get_mut(segment(print.hash)) else { return };
+        let Some(segment) = self.segments.get_mut(table_of(print.hash, SEGMENTS)) else { return };
         let is_it = |slot: &Slot| slot.print == print;
         match segment.entry(print.hash, is_it, |slot| slot.print.hash) {
             Entry::Occupied(mut old) => old.get_mut().found = found,
@@ -167,13 +167,6 @@ impl Memo {
         self.places.clear();
         (self.heads, self.hits) = (0, 0);
     }
-}
-
-/// By bits that the tables themselves look at last.
-#[allow(clippy::cast_possible_truncation)] // Sixteen of them are enough.
-const fn segment(hash: u64) -> usize {
-    let bits = (hash >> 40) as u16 as usize;
-    (bits * SEGMENTS) >> u16::BITS
 }
 
 /// As many as leave the tables well filled at a million heads, each grown in less than a

@@ -10,7 +10,7 @@
 //! a series costs is a row of 32 bytes, its name and tags, and ten bytes or so of index.
 
 use super::pages::{PAGE, local, page_of};
-use crate::lane::series::{of_any_kind, of_kind, same_tags};
+use crate::lane::series::{of_any_kind, of_kind, same_tags, table_of};
 use crate::lane::table::Series;
 use hashbrown::HashTable;
 use protocols::{Key, Keys, Kind};
@@ -113,7 +113,7 @@ impl Directory {
     pub(super) fn find(&self, series: &Series<'_>, window: u32) -> Option<Place> {
         let hash = of_any_kind(series.hash, series.kind);
         let is_it = |at: &u32| is(&self.pages, *at, hash, series, Some(series.kind));
-        let at = *self.index.get(segment(hash))?.find(hash, is_it)?;
+        let at = *self.index.get(table_of(hash, SEGMENTS))?.find(hash, is_it)?;
         let row = row(&self.pages, at)?;
         row.see(window);
         Some(Place { at, born: row.born })
@@ -141,13 +141,15 @@ impl Directory {
         let row = Row { hash, key, born, seen, kind, twin };
         let at = u32::try_from(number * PAGE + page.settle(row)).ok()?;
         let pages = &self.pages;
-        self.index.get_mut(segment(hash))?.insert_unique(hash, at, |at| hash_of(pages, *at));
+        self.index
+            .get_mut(table_of(hash, SEGMENTS))?
+            .insert_unique(hash, at, |at| hash_of(pages, *at));
         Some(Place { at, born })
     }
 
     /// Whether another kind's series has that name and those tags; then it learns of this one.
     fn note_twin(&mut self, hash: u64, series: &Series<'_>) -> bool {
-        let Some(segment) = self.index.get(segment(hash)) else { return false };
+        let Some(segment) = self.index.get(table_of(hash, SEGMENTS)) else { return false };
         let twin = segment.find(hash, |at| is(&self.pages, *at, hash, series, None)).copied();
         let twin = twin.and_then(|at| self.pages.get_mut(page_of(at))?.rows.get_mut(local(at)));
         twin.map(|twin| twin.twin = true).is_some()
@@ -193,7 +195,7 @@ impl Directory {
     }
 
     fn unlist(&mut self, hash: u64, at: u32) {
-        let Some(segment) = self.index.get_mut(segment(hash)) else { return };
+        let Some(segment) = self.index.get_mut(table_of(hash, SEGMENTS)) else { return };
         if let Ok(found) = segment.find_entry(hash, |listed| *listed == at) {
             found.remove();
         }
@@ -288,13 +290,6 @@ fn is(pages: &[Page], at: u32, hash: u64, series: &Series<'_>, kind: Option<Kind
         && kind.is_none_or(|kind| row.kind == kind)
         && page.keys.name(row.key) == series.name
         && same_tags(page.keys.tags(row.key), series.tags)
-}
-
-/// By bits that the tables themselves look at last.
-#[allow(clippy::cast_possible_truncation)] // Sixteen of them are enough.
-const fn segment(hash: u64) -> usize {
-    let bits = (hash >> 40) as u16 as usize;
-    (bits * SEGMENTS) >> u16::BITS
 }
 
 /// In so many parts grows the index, each in a tenth of a millisecond when there are a million
