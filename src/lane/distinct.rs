@@ -9,21 +9,26 @@
 //! but the newest time of the series, and their places are only noted, one behind the other; they
 //! are put in order when a point comes that may not be the newest.
 
-use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use protocols::UnixNanos;
 
 /// The times that points lately took.
 #[derive(Debug, Default)]
 pub(super) struct Distinct {
+    newest: Newest,
     recent: Generation,
     older: Generation,
 }
 
+/// The newest time of each series, for at least the last [`GENERATION`] different ones.
+#[derive(Debug, Default)]
+struct Newest {
+    recent: HashMap<u64, i64, foldhash::fast::RandomState>,
+    older: HashMap<u64, i64, foldhash::fast::RandomState>,
+}
+
 #[derive(Debug, Default)]
 struct Generation {
-    /// The newest time of each series.
-    newest: HashMap<u64, i64, foldhash::fast::RandomState>,
     /// Each [place](place) that is taken, but for those of the list.
     taken: HashSet<u64, foldhash::fast::RandomState>,
     /// Places that are not put in order yet.
@@ -39,29 +44,11 @@ impl Distinct {
         if self.recent.len() >= GENERATION {
             self.turn_over();
         }
-        if self.is_newest(series, time.0) {
+        if self.newest.is(series, time.0) {
             self.recent.noted.push(place(series, time.0));
             return time;
         }
         self.find(series, time)
-    }
-
-    /// Whether the series has had no time from this one on; if so, this is its newest.
-    #[inline]
-    fn is_newest(&mut self, series: u64, time: i64) -> bool {
-        match self.recent.newest.entry(series) {
-            Entry::Occupied(mut newest) => {
-                let before = newest.get_mut();
-                let later = time > *before;
-                *before = time.max(*before);
-                later
-            }
-            Entry::Vacant(newest) => {
-                let before = self.older.newest.get(&series).copied();
-                newest.insert(before.map_or(time, |before| before.max(time)));
-                before.is_none_or(|before| time > before)
-            }
-        }
     }
 
     /// The first free time from this one on, which may be taken.
@@ -79,8 +66,7 @@ impl Distinct {
             let asked = place(series, time.0);
             self.recent.taken.insert(asked);
             self.recent.onward.insert(asked, free.saturating_add(1));
-            let newest = self.recent.newest.entry(series).or_insert(free);
-            *newest = free.max(*newest);
+            self.newest.is(series, free);
         }
         UnixNanos(free)
     }
@@ -104,6 +90,31 @@ impl Distinct {
     }
 }
 
+impl Newest {
+    /// Whether the series has had no time from this one on; if so, this is its newest.
+    #[inline]
+    fn is(&mut self, series: u64, time: i64) -> bool {
+        if let Some(newest) = self.recent.get_mut(&series) {
+            let later = time > *newest;
+            *newest = time.max(*newest);
+            return later;
+        }
+        self.begin(series, time)
+    }
+
+    /// The same of a series that was not seen lately.
+    #[cold]
+    fn begin(&mut self, series: u64, time: i64) -> bool {
+        if self.recent.len() >= GENERATION {
+            std::mem::swap(&mut self.recent, &mut self.older);
+            self.recent.clear();
+        }
+        let before = self.older.get(&series).copied();
+        self.recent.insert(series, before.map_or(time, |before| before.max(time)));
+        before.is_none_or(|before| time > before)
+    }
+}
+
 impl Generation {
     fn len(&self) -> usize {
         self.taken.len() + self.noted.len()
@@ -114,7 +125,6 @@ impl Generation {
     }
 
     fn clear(&mut self) {
-        self.newest.clear();
         self.taken.clear();
         self.noted.clear();
         self.onward.clear();
