@@ -10,9 +10,11 @@
 //! way, goes on where it was, and no point counts twice. The exit status is 0 if every line was
 //! accepted, 1 if not, 2 if the question makes no sense.
 
+mod batch;
 mod batches;
 mod book;
 mod convoy;
+mod form;
 mod format;
 mod meter;
 mod progress;

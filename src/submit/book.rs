@@ -1,6 +1,7 @@
 //! How far a file is, and where that is written down.
 
-use super::batches::{Batch, Cut};
+use super::batch::Batch;
+use super::batches::Cut;
 use super::progress::{Progress, Tail};
 use super::totals::Totals;
 use crate::file_id::hash;
@@ -120,7 +121,7 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::submit::batches::Place;
+    use crate::submit::batch::Place;
     use crate::submit::format::Format;
     use crate::submit::progress::{Asked, Points};
     use crate::submit::source::Identity;

@@ -1,7 +1,8 @@
 //! The batches of a file on their way, in order.
 
 use super::Arguments;
-use super::batches::{Batch, Batches};
+use super::batch::Batch;
+use super::batches::Batches;
 use super::book::{Book, Cuts};
 use super::meter::Meter;
 use super::shipment::{self, Stopped};

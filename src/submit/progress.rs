@@ -8,7 +8,7 @@
 //! What the file ended with, if no line's end followed it, is remembered by itself ([`Tail`]):
 //! should the file go on, it is known whether that line is still what was sent.
 
-use super::batches::Place;
+use super::batch::Place;
 use super::format::Format;
 use super::source::{Identity, Known};
 use super::totals::Totals;
