@@ -19,9 +19,11 @@
 mod decode;
 mod folder;
 mod follow;
+mod form;
 mod glob;
 mod packed;
 mod positions;
+mod sheet;
 mod watch;
 
 pub(super) use decode::Decoder;

@@ -8,6 +8,7 @@
 
 use super::follow::Open;
 use super::packed::{Packed, is_gzip, is_packed};
+use super::sheet::Refusals;
 use super::{Desk, EVERY, Step, blocking};
 use crate::file_id::FileId;
 use crate::whole_file::beside;
@@ -44,9 +45,7 @@ struct State {
 struct Taken {
     id: FileId,
     accepted: u64,
-    refusals: u64,
-    /// The first of them.
-    refused: Vec<String>,
+    refusals: Refusals,
 }
 
 impl Folder {
@@ -164,22 +163,22 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
 impl Taken {
     fn of(open: &mut Open) -> Self {
         let (id, decoder) = (open.id, &mut open.decoder);
-        let refused = std::mem::take(&mut decoder.refused);
-        Self { id, accepted: decoder.accepted, refusals: decoder.refusals, refused }
+        let refusals = std::mem::take(&mut decoder.refusals);
+        Self { id, accepted: decoder.accepted, refusals }
     }
 
     fn move_away(&self, folder: &Path, path: &Path) -> io::Result<()> {
-        let Self { accepted, refusals, refused, .. } = self;
-        let nothing = *accepted == 0 && *refusals > 0;
+        let Self { accepted, refusals: Refusals { total, listed }, .. } = self;
+        let nothing = *accepted == 0 && *total > 0;
         let folder = folder.join(if nothing { "refused" } else { "done" });
         fs::create_dir_all(&folder)?;
         let place = free(&folder, path);
-        if *refusals > 0 {
+        if *total > 0 {
             let mut text = String::new();
-            for what in refused {
+            for what in listed {
                 let _ = writeln!(text, "{what}");
             }
-            let _ = writeln!(text, "{refusals} refused, {accepted} accepted");
+            let _ = writeln!(text, "{total} refused, {accepted} accepted");
             fs::write(beside(&place, ".refused"), text)?;
         }
         fs::rename(path, place)
