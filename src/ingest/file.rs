@@ -167,7 +167,7 @@ impl Desk {
         };
         let text = format!("{}: {flaw}", open.decoder.name());
         self.refuse(open.decoder.name(), reason, &text);
-        open.decoder.refused_whole(flaw.to_string());
+        open.decoder.note_refusal(flaw.to_string());
         Step::End
     }
 

@@ -21,6 +21,7 @@
 //! `repeated_message`, `no_run`, `other_route`, `other_exchange`, `broker_lost`, `broker_away`,
 //! `paused`, and those of files.
 
+mod answer;
 mod artifact;
 mod broker;
 mod carrier;
@@ -28,12 +29,15 @@ mod config;
 mod content;
 mod notice;
 mod reason;
+mod retry;
 mod work;
 
-pub use config::{Broker, Retry, Tasks};
+pub use config::{Broker, Tasks};
+pub use retry::Retry;
 
 use super::intake::Context;
 use crate::tls::{Keeper, Owner};
+use crate::units::Span;
 use artifact::Artifacts;
 use broker::{Line, Source};
 use rand::random;
@@ -176,14 +180,12 @@ impl Post {
 
 /// How long to wait after so many connections in a row that came to nothing.
 fn pause(failures: u32, random: f64) -> Duration {
-    let doubled = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST);
-    doubled.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+    RECONNECT.delay(failures.saturating_sub(1), None, random)
 }
 
 /// A connection that lasted for so long was a good one.
 const STEADY: Duration = Duration::from_secs(30);
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(30);
+const RECONNECT: Retry = Retry { first: Span::millis(250), max: Span::secs(30) };
 /// How often it is told that the broker is away.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 

@@ -142,11 +142,11 @@ impl Decoder {
     /// A point that was handed over may not be written; it is counted where it was denied.
     pub(in crate::ingest) fn denied(&mut self, point: &str, denial: Denial) {
         self.accepted = self.accepted.saturating_sub(1);
-        self.refused_whole(format!("`{point}` is denied: {}", denial.label()));
+        self.note_refusal(format!("`{point}` is denied: {}", denial.label()));
     }
 
-    /// What is not counted here was refused.
-    pub(super) fn refused_whole(&mut self, what: String) {
+    /// Notes something refused, for those who take the file as a whole; it is counted elsewhere.
+    pub(super) fn note_refusal(&mut self, what: String) {
         self.refusals.note(what);
     }
 

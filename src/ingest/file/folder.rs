@@ -138,7 +138,7 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
         let name = open.decoder.name();
         desk.refuse(name, "file_failed", &format!("{name} is compressed"));
         let what = "it is compressed, and not by gzip; unpack it first";
-        open.decoder.refused_whole(what.to_owned());
+        open.decoder.note_refusal(what.to_owned());
         return Ok(true);
     }
     loop {

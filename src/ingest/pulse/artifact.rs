@@ -15,9 +15,11 @@
 //! host can reach: links are followed only where the configuration says so, and from https only to
 //! https.
 
-use super::config::{Retry, Tasks};
+use super::answer::{Failure, away, broken, is_reference, refused};
+use super::config::Tasks;
 use super::content::{self, Claims, Problem};
 use super::reason::Reason;
+use super::retry::Retry;
 use crate::access::{SigningKey, Target};
 use crate::clock::Clock;
 use crate::tls;
@@ -25,11 +27,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use protocols::pulse::TaskId;
-use reqwest::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
-};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode, Url};
-use serde::Deserialize;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
@@ -59,15 +58,6 @@ pub(super) struct Artifact<'a> {
     pub(super) content: Vec<u8>,
     /// Its place among those that are in memory.
     _turn: SemaphorePermit<'a>,
-}
-
-/// Why a request came to nothing.
-#[derive(Debug)]
-enum Failure {
-    /// It would not come to anything else.
-    Final(Problem),
-    /// It may, later.
-    Passing(Problem, Option<Duration>),
 }
 
 impl Artifacts {
@@ -162,7 +152,7 @@ impl Artifacts {
             if failures == RETRIES {
                 return Err(problem);
             }
-            sleep(delay(self.retry, failures, after, rand::random())).await;
+            sleep(self.retry.delay(failures, after, rand::random())).await;
             failures += 1;
         }
     }
@@ -268,91 +258,6 @@ fn may_lead(from: &Url, to: &Url) -> bool {
     is_safe && to.has_host()
 }
 
-/// What the queue says of where an artifact is kept, or is made up by the task.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Kept {
-    storage_type: Option<String>,
-}
-
-/// Whether it was the task who said where an answer leads.
-async fn is_reference(answer: Response) -> bool {
-    let header = answer.headers().get("x-taskcluster-artifact-storage-type");
-    let told = header.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
-    let kind = match told {
-        Some(kind) => Some(kind),
-        None => {
-            let body = beginning(answer).await;
-            serde_json::from_slice::<Kept>(&body).ok().and_then(|kept| kept.storage_type)
-        }
-    };
-    matches!(kind.as_deref().map(str::trim), Some("reference" | "redirect"))
-}
-
-/// What an answer means that is neither an artifact nor leads to one.
-async fn refused(answer: Response, is_ours: bool) -> Failure {
-    let (status, after) = (answer.status(), retry_after(answer.headers()));
-    let reason = match status.as_u16() {
-        408 | 425 | 429 | 500..=599 => {
-            let text = format!("the queue answers {status}");
-            return Failure::Passing(away(text), after);
-        }
-        401 | 403 => Reason::Forbidden,
-        404 => Reason::Missing,
-        410 => Reason::Expired,
-        424 if is_ours => Reason::Error,
-        _ => Reason::Answer,
-    };
-    let body = beginning(answer).await;
-    let said: Said = serde_json::from_slice(&body).unwrap_or_default();
-    let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
-    let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
-    Failure::Final(Problem(reason, text))
-}
-
-/// The words of an answer that refuses.
-#[derive(Default, Deserialize)]
-struct Said {
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-/// The first few KiB of a body; less if it breaks off.
-async fn beginning(mut answer: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > BEGINNING {
-            break;
-        }
-    }
-    body
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let secs = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(secs))
-}
-
-fn broken(error: reqwest::Error) -> Failure {
-    let text = tls::client::explain(&error).unwrap_or_else(|| innermost(&error.without_url()));
-    Failure::Passing(away(text), None)
-}
-
-/// The cause, which says more than what it caused.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(cause) = inner.source() {
-        inner = cause;
-    }
-    inner.to_string()
-}
-
-const fn away(text: String) -> Problem {
-    Problem(Reason::Unavailable, text)
-}
-
 /// Of reasons that let another name be tried, how much they tell; 0 of all others.
 const fn rank(reason: Reason) -> u8 {
     match reason {
@@ -363,15 +268,6 @@ const fn rank(reason: Reason) -> u8 {
     }
 }
 
-/// The delay after so many failures: half of it for certain, and the rest by the dice, so that those
-/// who failed together do not come back together. Who says when to come back is not asked earlier,
-/// within reason.
-fn delay(retry: Retry, failures: u32, after: Option<Duration>, random: f64) -> Duration {
-    let doubled = retry.first.0.saturating_mul(1 << failures.min(16)).min(retry.max.0);
-    let jittered = doubled.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
-    after.map_or(jittered, |after| after.min(retry.max.0).max(jittered))
-}
-
 /// What stands in a path as it is: letters, digits, these, and the slash between folders.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
@@ -380,10 +276,6 @@ const RETRIES: u32 = 5;
 const REDIRECTS: u32 = 5;
 /// As many artifacts are in memory at a time, packed and unpacked.
 const TURNS: usize = 8;
-/// How much is read of a body that is not an artifact.
-const BEGINNING: usize = 4 << 10;
-/// How much of it is told.
-const WORDS: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -521,22 +413,6 @@ mod tests {
         assert!(leads("http://a/", "https://b/"));
         assert!(!leads("https://a/", "http://b/"));
         assert!(!leads("http://a/", "file:///b") && !leads("http://a/", "ftp://b/"));
-    }
-
-    #[test]
-    fn delays_double_and_a_wish_is_kept() {
-        let retry = Retry::default();
-        let secs = |failures, after: Option<u64>, random| {
-            delay(retry, failures, after.map(Duration::from_secs), random).as_secs_f64()
-        };
-        assert_eq!(
-            (0..7).map(|n| secs(n, None, 1.0)).sum::<f64>(),
-            2. + 4. + 8. + 16. + 32. + 120.
-        );
-        assert_eq!(secs(1, None, 0.0), 2.0);
-        assert_eq!(secs(0, Some(7), 0.5), 7.0);
-        assert_eq!(secs(0, Some(3600), 0.5), 60.0);
-        assert_eq!(secs(5, Some(1), 1.0), 60.0);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The keys of a listener of finished tasks, as a configuration writes them.
 
+use super::retry::Retry;
 use crate::tls::ClientSettings;
-use crate::units::{Secret, Span};
+use crate::units::Secret;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -56,23 +57,6 @@ pub struct Tasks {
     pub retry: Retry,
     /// Whom to trust and what to show, where URLs begin with `https://`.
     pub tls: Option<ClientSettings>,
-}
-
-/// Delays that double.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retry {
-    /// The first.
-    pub first: Span,
-    /// The longest.
-    pub max: Span,
-}
-
-impl Default for Retry {
-    /// Five repetitions last for a minute together.
-    fn default() -> Self {
-        Self { first: Span::secs(2), max: Span::secs(60) }
-    }
 }
 
 impl Broker {
