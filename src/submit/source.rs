@@ -2,11 +2,12 @@
 //! pipe, a device or standard input.
 
 use crate::file_id::{FileId, Fingerprint};
+use crate::gzip;
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +66,7 @@ pub(super) fn open(path: &Path) -> io::Result<Opened> {
     let identity = Identity::of(&file, &meta)?;
     let known = Some(Known { identity, file: file.try_clone()? });
     let read = Arc::default();
-    let is_packed = is_packed(&file);
+    let is_packed = gzip::is_in(&file);
     let file = BufReader::with_capacity(BUFFER, Counted { inner: file, read: Arc::clone(&read) });
     let source = match is_packed {
         true => Source::Stream(Box::new(MultiGzDecoder::new(file)), 0),
@@ -79,7 +80,7 @@ fn stream(input: impl Read + Send + 'static) -> io::Result<Opened> {
     let read = Arc::default();
     let input = Counted { inner: input, read: Arc::clone(&read) };
     let mut input = BufReader::with_capacity(BUFFER, input);
-    let source: Box<dyn Read + Send> = match input.fill_buf()?.starts_with(GZIP) {
+    let source: Box<dyn Read + Send> = match gzip::is_begun(input.fill_buf()?) {
         true => Box::new(MultiGzDecoder::new(input)),
         false => Box::new(input),
     };
@@ -151,12 +152,6 @@ impl Known {
     }
 }
 
-/// Whatever it is called.
-fn is_packed(file: &File) -> bool {
-    let mut head = [0; GZIP.len()];
-    file.read_exact_at(&mut head, 0).is_ok() && head == GZIP
-}
-
 /// Counts what is read.
 pub(super) struct Counted<R> {
     inner: R,
@@ -176,8 +171,6 @@ impl<R: Seek> Seek for Counted<R> {
         self.inner.seek(to)
     }
 }
-
-const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Enough to tell two files apart that begin with the same names of columns, or end with the same
 /// rows.

@@ -1,22 +1,23 @@
 //! A folder that whole files are taken from, and moved out of when their points are accepted.
 //!
-//! A file is taken when it has not changed between two looks; one whose name begins with a dot, or
-//! ends with `.tmp` or `.part`, never is, so that it can be written there and renamed. It goes to
-//! `done`, or to `refused` if no point could be taken of it; beside it goes a list of what was
-//! refused in it, if anything was. What cannot be opened, read or moved is tried again at every
-//! look, and counted once for every change of it.
+//! A file is taken when it has not changed between two looks. One whose name begins with a dot, or ends
+//! with `.tmp` or `.part`, never is, so that files can be written there and then renamed. A file is
+//! moved to `done`, or to `refused` if no point could be taken from it, with a list of what was
+//! refused beside it, if anything was. A file that cannot be opened, read or moved is tried again at
+//! every look, and counted once for each change of it.
 
 use super::follow::Open;
 use super::packed::{Packed, is_gzip, is_packed};
 use super::sheet::Refusals;
 use super::{Desk, EVERY, Step, blocking};
 use crate::file_id::FileId;
+use crate::gzip;
 use crate::whole_file::beside;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
@@ -25,11 +26,11 @@ pub(super) struct Folder {
     path: PathBuf,
     /// What was there at the last look.
     seen: BTreeMap<PathBuf, State>,
-    /// One that was too long for one look.
+    /// The file that was too long for one look.
     taking: Option<Open>,
-    /// Those that could not be moved.
+    /// Files that were read but could not be moved.
     taken: BTreeMap<PathBuf, (State, Taken)>,
-    /// What has failed since it was as it is, and was counted.
+    /// Files that failed in their present state, which was counted.
     failed: BTreeMap<PathBuf, State>,
 }
 
@@ -73,7 +74,7 @@ impl Folder {
 
     /// The files that are as they were at the last look.
     fn still(&mut self, desk: &Desk) -> Vec<(PathBuf, State)> {
-        // Those that are stuck take nobody's place.
+        // Files that are stuck do not count towards the limit.
         let stuck = self.failed.len() + self.taken.len();
         let max = (desk.context.config.limits.connections as usize).saturating_add(stuck);
         let now = match blocking(|| list(&self.path, max.min(LISTED))) {
@@ -97,14 +98,14 @@ impl Folder {
         still
     }
 
-    /// Counts what has failed, once while it is as it is.
+    /// Counts a failure, once for each state of the file.
     fn fail(&mut self, path: &Path, state: State, error: &io::Error, desk: &Desk) {
         if self.failed.insert(path.to_owned(), state) != Some(state) {
             desk.refuse_failed(path, error);
         }
     }
 
-    /// Takes a file, unless it is too long for now: then it is gone on with at the next look.
+    /// Takes a file; if it is too long for one look, it is continued at the next.
     async fn take(
         &mut self,
         path: &Path,
@@ -210,9 +211,7 @@ impl State {
 
 /// What is compressed by gzip, whatever it is called, is unpacked.
 fn open(path: PathBuf, desk: &mut Desk) -> io::Result<Open> {
-    let mut head = [0; 2];
-    let read = fs::File::open(&path)?.read_exact_at(&mut head, 0);
-    let is_packed = read.is_ok() && head == GZIP || is_gzip(&path);
+    let is_packed = gzip::is_in(&fs::File::open(&path)?) || is_gzip(&path);
     let mut open = Open::new(path, is_packed, desk)?;
     let begun = open.begin().map_err(|flaw| desk.refuse_rest(&mut open, flaw));
     if let Err(Step::Failed(error)) = begun { Err(error) } else { Ok(open) }
@@ -225,9 +224,6 @@ fn free(folder: &Path, path: &Path) -> PathBuf {
     let mut places = std::iter::once(plain.clone()).chain(others);
     places.find(|place| place.symlink_metadata().is_err()).unwrap_or_default()
 }
-
-/// How such a file begins.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Of one look.
 const LISTED: usize = 100_000;
