@@ -108,15 +108,22 @@ where
             }
         }
     };
-    let mut stream = connection.into_parts().io.into_inner().stream;
+    close(connection.into_parts().io.into_inner().stream, ended, timeouts.request, stop).await;
+    ended
+}
+
+/// Closes a stream so that its client gets what was answered, though it may still be sending.
+async fn close<S>(mut stream: S, ended: Ended, patience: Duration, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     match ended {
         Ended::Closed | Ended::NotHttp => tokio::select! {
-            () = linger(stream, timeouts.request) => {}
+            () = linger(stream, patience) => {}
             () = async { stop.cancelled().await; sleep(AT_A_STOP).await; } => {}
         },
         Ended::Idle | Ended::SlowHeader | Ended::SlowRequest => say_goodbye(&mut stream).await,
     }
-    ended
 }
 
 /// The answer to a request. It is the connection's last one if its body has not come by then.
