@@ -4,16 +4,15 @@
 //! GET <root_url>/api/queue/v1/task/<task>/runs/<run>/artifacts/<name>
 //!   ├─► 200                ─► its bytes
 //!   ├─► 303, Location      ─► from there, at most five times
-//!   ├─► 403, 404, 410      ─► not to be had; the next name
-//!   ├─► 424                ─► the task has left an error there
+//!   ├─► 403, 404, 410      ─► not to be had; try the next name
+//!   ├─► 424                ─► the task has left an error in its place
 //!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles
 //! ```
 //!
-//! Requests to the Taskcluster itself are signed, if there are credentials, each for itself. Nobody
-//! else is shown a signature. Where an artifact is kept is for the queue to say, but of a mere link
-//! (`reference`) it is the task who says it, and a task must not have this host fetch what only this
-//! host can reach: links are followed only where the configuration says so, and from https only to
-//! https.
+//! Requests to the Taskcluster itself are signed, if there are credentials; no other server is shown a
+//! signature. Usually the queue decides where an artifact is kept. For a mere link (`reference`) the
+//! task does, and a task must not make this host fetch what only this host can reach. So links are
+//! followed only where the configuration allows it. From https, redirects are followed only to https.
 
 use super::answer::{Failure, away, broken, is_reference, refused};
 use super::config::Tasks;
@@ -52,16 +51,16 @@ pub(super) struct Artifacts {
 /// What an artifact has in it.
 #[derive(Debug)]
 pub(super) struct Artifact<'a> {
-    /// By which of the names it was found.
+    /// The name that it was found by.
     pub(super) name: &'a str,
     /// Unpacked.
     pub(super) content: Vec<u8>,
-    /// Its place among those that are in memory.
+    /// Its place among the artifacts that may be in memory at a time.
     _turn: SemaphorePermit<'a>,
 }
 
 impl Artifacts {
-    /// Of a configuration that was judged: bodies up to so many bytes, each within so long.
+    /// By a configuration that was judged: `bytes_max` for an artifact, `patience` for an attempt.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl Artifacts {
         url.set_path(&format!("{}{path}", self.root.path().trim_end_matches('/')));
         let mut failures = 0;
         loop {
-            // It is never closed. Others may have the turn while this one waits.
+            // The semaphore is never closed. Others may have the turn while this one sleeps.
             let turn = self.turns.acquire().await;
             let turn = turn.map_err(|error| away(error.to_string()))?;
             let attempt = timeout(self.patience, self.attempt(url.clone())).await;
@@ -164,7 +163,7 @@ impl Artifacts {
             let is_ours = url.origin() == self.root.origin();
             let answer = self.get(&url, is_ours).await?;
             if is_ours {
-                // Where it is kept, anybody can say anything.
+                // Other servers are not trusted to say what the artifact should be.
                 claims = claims.or(Claims::of(answer.headers()));
             }
             match answer.status() {
@@ -258,7 +257,7 @@ fn may_lead(from: &Url, to: &Url) -> bool {
     is_safe && to.has_host()
 }
 
-/// Of reasons that let another name be tried, how much they tell; 0 of all others.
+/// How telling a reason is, of those after which another name is tried; 0 for all others.
 const fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::Missing => 1,
@@ -271,10 +270,10 @@ const fn rank(reason: Reason) -> u8 {
 /// What stands in a path as it is: letters, digits, these, and the slash between folders.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
-/// As often a request is repeated.
+/// How often a request is repeated.
 const RETRIES: u32 = 5;
 const REDIRECTS: u32 = 5;
-/// As many artifacts are in memory at a time, packed and unpacked.
+/// How many artifacts are in memory at a time, packed and unpacked.
 const TURNS: usize = 8;
 
 #[cfg(test)]

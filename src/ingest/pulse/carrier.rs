@@ -1,9 +1,9 @@
 //! How bytes travel to the broker: our own streams, with our own TLS, under the AMQP client.
 //!
-//! The client wants to connect by itself, over a runtime that it is given. It is given one whose
-//! streams are those that were connected here, so that certificates are judged, renewed and explained
-//! as everywhere else, and no second TLS is built in. They can be severed: the client keeps a thread
-//! for each, which a broker that never says a word would otherwise keep for ever.
+//! The client connects by itself, using a runtime that it is given. The runtime it gets here has streams
+//! that we have connected, so that certificates are judged, renewed and explained as everywhere else,
+//! and no second TLS library is linked. The streams can be severed: the client has a thread for each,
+//! which would otherwise last for ever if the broker never says a word.
 
 use crate::net::{Intercept, Intercepted};
 use crate::tls;
