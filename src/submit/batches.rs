@@ -1,10 +1,10 @@
 //! A file, cut into the bodies of requests.
 //!
-//! Where a batch ends follows from where it begins and what the file says, and from nothing else:
-//! not from how the file was read. So whoever begins again at the same place makes the same
-//! batches, to the last byte, which is what makes a request the same for a gateway that knows its
-//! key. A batch ends between two lines. Only what the file ends with, if no line's end follows it,
-//! makes a batch of its own, which is *open*: the file may be written on.
+//! Where a batch ends follows from where it begins and from the content of the file, and from nothing
+//! else, such as how the file was read. So a run that begins again at the same place makes the same
+//! batches, byte for byte, and a gateway that knows the key of a request recognises it. A batch ends
+//! between two lines. Only a last line without a line end makes a batch of its own, which is *open*: the
+//! file may still be written to.
 //!
 //! Limits: those of a [`Batch`], and of a line ([`form`](super::form)).
 
@@ -20,7 +20,7 @@ use std::ops::Range;
 pub(super) enum Cut {
     /// When it is full.
     Full,
-    /// Where it did when it was begun before.
+    /// Where it ended when it was begun before.
     At(u64),
     /// With the first line, or row of a table.
     Line,
@@ -30,16 +30,16 @@ pub(super) enum Cut {
 pub(super) struct Batches {
     source: Source,
     form: Form,
-    /// Up to where it was read.
+    /// How far it was read.
     offset: u64,
-    /// Up to where, but for a line that has not ended.
+    /// How far, without a line that has not ended.
     place: Place,
     buffer: Box<[u8]>,
     /// What of the buffer is still to be read.
     unread: Range<usize>,
-    /// Why there is no more, which is told when what was read before is on its way.
+    /// Why no more can be read, to be told once what was read before is on its way.
     failed: Option<String>,
-    /// What the file ended with was read; what may follow it by now belongs to that.
+    /// The end of the file was read. What was appended since belongs to the open batch.
     is_over: bool,
 }
 
@@ -77,7 +77,7 @@ impl Batches {
         while !self.is_over && !self.is_cut(&batch, cut) {
             match self.read_some(cut, &mut batch) {
                 Ok(true) => {}
-                // What was read before is no worse for it.
+                // What was read before is good all the same.
                 Err(why) if batch.bytes() > 0 => {
                     self.failed = Some(why);
                     break;
@@ -148,7 +148,7 @@ impl Batches {
     }
 }
 
-/// Reads the names of the columns, which those need who go on in the middle.
+/// Reads the names of the columns, which a run needs that resumes in the middle.
 fn read_header(source: &mut Source, table: &mut csv::Reader) -> Result<(), String> {
     let mut byte = [0];
     // Byte by byte, since a row must not be taken for read; the source has a buffer.

@@ -31,7 +31,7 @@ impl<'a> Convoy<'a> {
         book: Arc<Mutex<Book>>,
         meter: Meter,
     ) -> Self {
-        // Who waits for a backend waits for its batches, and would do so once for each of ours.
+        // A request that waits for a backend waits for its `flush`; several at a time wait only once.
         let places = if arguments.wait { WAITING } else { 1 };
         Self { client, arguments, book, meter, shipped: VecDeque::new(), places }
     }

@@ -1,8 +1,8 @@
 //! One batch on its way: its key, and what became of its lines.
 //!
-//! A key is where in the file its batch begins. One that is too large for the gateway goes in
-//! halves, which are batches of their own: where the first ends is written down before it is sent,
-//! so that whoever goes on after an interruption makes the same halves.
+//! The key says where in the file the batch begins. A batch that is too large for the gateway goes in
+//! halves, which are batches of their own: where the first ends is written down before it is sent, so
+//! that a run that resumes makes the same halves.
 
 use super::batch::Batch;
 use super::book::{Begun, Book};
@@ -23,7 +23,7 @@ pub(super) enum Stopped {
     All(String),
 }
 
-/// Sends a batch; what is answered is what became of its lines, or why no batch would be taken.
+/// Sends a batch; answers what became of its lines, or why no batch would be taken.
 pub(super) async fn ship(
     client: Client,
     book: Arc<Mutex<Book>>,

@@ -1,4 +1,4 @@
-//! Where a file's bytes come from: a file, compressed or not, or what can only be read once, as a
+//! Where the bytes come from: a file, compressed or not, or something that can be read only once, like a
 //! pipe, a device or standard input.
 
 use crate::file_id::{FileId, Fingerprint};
@@ -87,15 +87,15 @@ fn stream(input: impl Read + Send + 'static) -> io::Result<Opened> {
     Ok(Opened { source: Source::Stream(source, 0), known: None, read })
 }
 
-/// Whether the name says nothing of what is there, as `/dev/fd/63` does: it is another thing each
-/// time, and nothing can be kept beside it.
+/// Whether the name does not identify what is there, like `/dev/fd/63`: it is another thing each time, and
+/// nothing can be kept beside it.
 pub(super) fn is_nameless(path: &Path) -> bool {
     path.as_os_str() == "-"
         || ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|place| path.starts_with(place))
 }
 
 impl Source {
-    /// Goes on at so many bytes from the beginning, and no fewer than were read.
+    /// Goes to so many bytes from the beginning, which is never before what was read.
     pub(super) fn go_to(&mut self, offset: u64) -> io::Result<()> {
         match self {
             Self::Plain(file) => {
@@ -142,8 +142,8 @@ impl Identity {
 }
 
 impl Known {
-    /// Whether it is the file that was `before`, perhaps grown; or a copy of it in every respect,
-    /// as one that was moved to another disk.
+    /// Whether it is the file that was `before`, perhaps grown, or an exact copy of it, like one that was
+    /// moved to another disk.
     pub(super) fn continues(&self, before: &Identity) -> bool {
         let now = &self.identity;
         let grown = now.id == before.id && now.size >= before.size;
