@@ -1,10 +1,10 @@
 //! A folder that whole files are taken from, and moved out of when their points are accepted.
 //!
-//! A file is taken when it has not changed between two looks. One whose name begins with a dot, or ends
-//! with `.tmp` or `.part`, never is, so that files can be written there and then renamed. A file is
-//! moved to `done`, or to `refused` if no point could be taken from it, with a list of what was
-//! refused beside it, if anything was. A file that cannot be opened, read or moved is tried again at
-//! every look, and counted once for each change of it.
+//! A file is taken when it has not changed between two looks; one whose name begins with a dot, or
+//! ends with `.tmp` or `.part`, never is, so that it can be written there and renamed. It goes to
+//! `done`, or to `refused` if no point could be taken of it; beside it goes a list of what was
+//! refused in it, if anything was. What cannot be opened, read or moved is tried again at every
+//! look, and counted once for every change of it.
 
 use super::follow::Open;
 use super::packed::{Packed, is_gzip, is_packed};
@@ -26,11 +26,11 @@ pub(super) struct Folder {
     path: PathBuf,
     /// What was there at the last look.
     seen: BTreeMap<PathBuf, State>,
-    /// The file that was too long for one look.
+    /// One that was too long for one look.
     taking: Option<Open>,
-    /// Files that were read but could not be moved.
+    /// Those that could not be moved.
     taken: BTreeMap<PathBuf, (State, Taken)>,
-    /// Files that failed in their present state, which was counted.
+    /// What has failed since it was as it is, and was counted.
     failed: BTreeMap<PathBuf, State>,
 }
 
@@ -74,7 +74,7 @@ impl Folder {
 
     /// The files that are as they were at the last look.
     fn still(&mut self, desk: &Desk) -> Vec<(PathBuf, State)> {
-        // Files that are stuck do not count towards the limit.
+        // Those that are stuck take nobody's place.
         let stuck = self.failed.len() + self.taken.len();
         let max = (desk.context.config.limits.connections as usize).saturating_add(stuck);
         let now = match blocking(|| list(&self.path, max.min(LISTED))) {
@@ -98,14 +98,14 @@ impl Folder {
         still
     }
 
-    /// Counts a failure, once for each state of the file.
+    /// Counts what has failed, once while it is as it is.
     fn fail(&mut self, path: &Path, state: State, error: &io::Error, desk: &Desk) {
         if self.failed.insert(path.to_owned(), state) != Some(state) {
             desk.refuse_failed(path, error);
         }
     }
 
-    /// Takes a file; if it is too long for one look, it is continued at the next.
+    /// Takes a file, unless it is too long for now: then it is gone on with at the next look.
     async fn take(
         &mut self,
         path: &Path,
