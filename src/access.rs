@@ -6,15 +6,15 @@
 //! credentials of a request ─┘
 //! ```
 //!
-//! A *principal* has scopes, which say the series that it may write, and a shape that its points
-//! are given whether it likes or not. Credentials of a request come before what its connection
-//! proves, and wrong ones are never forgiven: they do not fall back to what the connection proves.
-//! Without principals the gate is open and nothing is asked.
+//! A *principal* has scopes, which name the series that it may write, and a shape that its points are
+//! given whatever they say. The credentials of a request take precedence over what its connection proves,
+//! and wrong ones are refused even where the connection alone would do. Without principals the gate is
+//! open and nothing is asked.
 //!
-//! Pure, with no sockets and no clock, but for [`AuthService`], which asks a Taskcluster. Secrets
-//! are kept as hashes alone, or as keys where something is signed with them. The routing table
-//! holds the access in force, so both change in one swap; where the gate stands is for
-//! [`crate::route::crossing`] to say.
+//! Pure, with no sockets and no clock, except for [`AuthService`], which asks a Taskcluster. Secrets are
+//! kept only as hashes, or as keys where something is signed with them. The routing table holds the
+//! access in force, so that both change in one swap; where the gate stands is up to
+//! [`crate::route::crossing`].
 
 mod auth_service;
 mod config;
@@ -56,7 +56,7 @@ pub struct Access {
     tokens: Vec<(Hashed, Arc<Principal>)>,
     basic: Vec<(String, Hashed, Arc<Principal>)>,
     names: BTreeMap<String, Arc<Principal>>,
-    /// Those that ask for more first.
+    /// Those with more conditions first.
     unix: Vec<(UnixPeer, Arc<Principal>)>,
     /// The smallest first.
     networks: Vec<(Network, Arc<Principal>)>,
@@ -68,9 +68,9 @@ pub struct Access {
 /// Whose a signed request is.
 #[derive(Debug)]
 pub enum Signer {
-    /// His whose gate this is.
+    /// That of the principal whose gate this is.
     Known(Gate),
-    /// Only the service knows.
+    /// Only the service can say.
     Elsewhere(Arc<AuthService>),
     /// Nobody's.
     Nobody,
@@ -133,9 +133,9 @@ impl Access {
         !self.networks.is_empty()
     }
 
-    /// The gate for what carries no credentials and comes by that listener. What says most about
-    /// the sender counts: his certificate, else the user of a process on this host, else the
-    /// smallest network that has his address, else the listener.
+    /// The gate for what comes by that listener without credentials. The most specific proof counts:
+    /// the sender's certificate, else the user of a process on this host, else the smallest network that
+    /// contains the address, else the listener.
     pub fn by_connection(&self, listener: &str, proof: &Proof) -> Gate {
         if self.is_open() {
             return Gate::Open;
@@ -151,9 +151,8 @@ impl Access {
         principal.map_or(Gate::Shut, |principal| Gate::of(Arc::clone(principal)))
     }
 
-    /// The gate for what comes by that listener and has shown that it may write these series. Where
-    /// there are principals it takes the listener's, too: what that one may of these, or all of them
-    /// if it has no scopes of its own.
+    /// The gate for what comes by that listener and has proved that it may write these series. Where
+    /// there are principals, the listener's has to allow them as well, unless it has no scopes of its own.
     pub fn by_series(&self, listener: &str, series: Scopes) -> Gate {
         let series = Arc::new(series);
         match self.by_connection(listener, &Proof::default()) {
@@ -163,7 +162,7 @@ impl Access {
         }
     }
 
-    /// Whose request this is that was signed for the target.
+    /// Whose this request is, which was signed for the target.
     pub fn by_signature(&self, signed: &Signed, target: &Target, now: UnixNanos) -> Signer {
         let Some((key, principal)) = self.keys.get(&signed.id) else {
             return self.service.clone().map_or(Signer::Nobody, Signer::Elsewhere);
@@ -218,7 +217,7 @@ fn first<T>(all: &[(T, Arc<Principal>)], is: impl Fn(&T) -> bool) -> Option<&Arc
     all.iter().find(|(one, _)| is(one)).map(|(_, principal)| principal)
 }
 
-/// Looks at all of them, whether it has found the one or not: how long it takes tells nothing.
+/// Looks at all of them even when it has found the one, so that the time it takes reveals nothing.
 fn find_alike<'a>(
     all: impl Iterator<Item = (Hashed, bool, &'a Arc<Principal>)>,
     hash: Hashed,

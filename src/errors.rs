@@ -1,17 +1,17 @@
 //! Errors as statistics: what listeners refuse, as points of a series that somebody owns.
 //!
-//! A task that writes garbage into its file, or counts what it may not, hears nothing of it: nobody
-//! reads the gateway's log for it. So what is refused can go to a backend, as a counter with the
-//! listener and the reason among its tags, and the file, the task or the principal where that is known.
+//! The owner of a task that writes garbage into its file, or to a series that it may not write, does not
+//! hear of it, since nobody reads the gateway's log for that. So refusals can go to a backend, as a
+//! counter whose tags are the listener, the reason, and the file, task or principal where it is known.
 //!
-//! Receiving tasks only count ([`crate::books::Tallies`]). Once a second [`Teller`] makes points of
-//! what was counted since, and hands them over as what came in at a listener called
-//! [`LISTENER`], so that they are in the books like any other. They cross by the gate, which is open
-//! to the gateway itself: they are of no principal, cost nobody's quota, and cannot be denied. A route
-//! of their own, before all others, takes them to their backend ([`crate::plan`]). That listener is
-//! never asked what it has refused, so that no error can breed another.
+//! Receiving tasks only count ([`crate::books::Tallies`]). Once a second [`Teller`] makes points of what
+//! was counted since, and hands them over as if they came in at a listener called [`LISTENER`], so that
+//! they are in the books like all others. They pass the gate, which is open to the gateway itself: they
+//! belong to no principal, use up nobody's quota, and cannot be denied. A route of their own, before all
+//! others, takes them to their backend ([`crate::plan`]). What that listener refuses is not reported, so
+//! that no error can breed another.
 //!
-//! Limits: those of the tallies. Noticed: `errors_overflow`, refusals told without what they were in.
+//! Limits: those of the tallies. Noticed: `errors_overflow`, refusals that are reported without their marks.
 
 use crate::books::{Books, ListenerBook, Offender};
 use crate::clock::Clock;
@@ -40,18 +40,18 @@ fn series() -> String {
     SERIES.to_owned()
 }
 
-/// Tells, as long as it lives.
+/// Reports errors for as long as it lives.
 pub struct Teller {
     told: Arc<Mutex<Told>>,
     _telling: AbortOnDropHandle<()>,
 }
 
-/// What is told, and by which way.
+/// What is reported, and the router that it goes by.
 struct Told {
     books: Arc<Books>,
     tables: Tables,
     clock: Clock,
-    /// While there is anybody to be asked.
+    /// There is one from the first listener on that is asked.
     router: Option<Router>,
     /// By listener.
     asked: BTreeMap<String, Asked>,
@@ -59,14 +59,14 @@ struct Told {
     rounds: u32,
 }
 
-/// A listener whose errors are told.
+/// A listener whose errors are reported.
 struct Asked {
     book: Arc<ListenerBook>,
     series: String,
 }
 
 impl Teller {
-    /// Asks nobody yet.
+    /// Starts it; no listener is asked yet.
     pub fn start(books: &Arc<Books>, tables: &Tables, clock: Clock) -> Self {
         let told = Told {
             books: Arc::clone(books),
@@ -82,13 +82,13 @@ impl Teller {
         Self { told, _telling: AbortOnDropHandle::new(telling) }
     }
 
-    /// From now on these listeners are asked, and no others. The present table has to have routes for
-    /// what they say.
+    /// From now on the errors of these listeners are reported, and of no others. The present table has to
+    /// have routes for them.
     pub fn ask<'a>(&self, listeners: impl IntoIterator<Item = (&'a str, &'a Config)>) {
         self.now(|told| told.ask(listeners));
     }
 
-    /// Tells at once what there is, by the present table.
+    /// Reports at once what there is, by the present table.
     pub fn tell(&self) {
         self.now(Told::tell);
     }
@@ -122,7 +122,7 @@ impl Told {
         }
     }
 
-    /// The way that they go: of counters, as statsd has them.
+    /// The router for them. They are counters, as statsd has them.
     fn way(&self) -> Router {
         let origin = Origin::new(LISTENER, Protocol::Statsd);
         let book = self.books.listener(LISTENER);
@@ -177,16 +177,16 @@ pub fn write(
     point.finish(Measure::Count { delta: count as f64, rate: 1.0 }, None, "");
 }
 
-/// The name under which errors come in; where they are told, no listener can be called so.
+/// The name under which errors come in; while they are reported, no listener can have it.
 pub const LISTENER: &str = "errors";
 
-/// What they are called if nothing else is said.
+/// The series, if the configuration names no other.
 pub const SERIES: &str = "pointsman.errors";
 
-/// Soon enough for who looks for his mistake, and seldom enough to cost nothing.
+/// Soon enough for somebody who looks for his mistake, and seldom enough to cost nothing.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// After so many rounds, an hour, there is room for others.
+/// After so many rounds (an hour) idle offenders are forgotten, which makes room for others.
 const FORGET_AFTER: u32 = 3600;
 
 /// As many as other batches have.

@@ -47,6 +47,7 @@ pub mod submit;
 pub mod clock;
 mod database;
 mod file_id;
+mod gzip;
 pub mod http_client;
 pub mod log;
 pub mod log_limit;

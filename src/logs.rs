@@ -1,17 +1,17 @@
-//! `… | pointsman logs`: a task's log goes through, and the points in it to a gateway.
+//! `… | pointsman logs`: passes a task's log through, and sends the points in it to a gateway.
 //!
 //! ```text
 //! stdin ─► large reads ─► stdout
 //!              └─► marked lines ─► bounded queue ─► thread: requests to /v1/points
 //! ```
 //!
-//! Every byte goes through as it came, and before anybody looks into it. The gateway may be away,
-//! slow or wrong: the queue has an end ([`queue::BYTES_MAX`]), what does not fit is counted, and
-//! the log never waits. At its end what is queued has `--grace` to get away. The exit status is 0,
-//! unless standard input could not be read, or standard output not be written.
+//! Every byte goes through as it came, before anything looks at it. Whether the gateway is down, slow or
+//! wrong, the log never waits: the queue has a limit ([`queue::BYTES_MAX`]), and what does not fit is
+//! counted. At the end of the log there is `--grace` to send what is queued. The exit status is 0, unless
+//! standard input could not be read, or standard output not be written.
 //!
-//! A task's output is not to be trusted: of one run no more than [`LINES_MAX`] lines are taken, and
-//! of each no more than [`OBJECT_MAX`].
+//! A task's output is not to be trusted: no more than [`LINES_MAX`] lines are taken from one run, and no
+//! more than [`OBJECT_MAX`] of each.
 
 mod once;
 mod pipe;
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
     };
     let sent = sender.end(arguments.grace.0);
     let mut summary = taking.counts.summary(&sent);
-    // Whoever closes his end of a pipe knows that.
+    // Whoever closed the other end of the pipe knows.
     if let Some(error) = passed.as_ref().err().filter(|error| error.kind() != BrokenPipe) {
         summary.push_str(&format!("pointsman logs: the log is not whole: {error}\n"));
     }
@@ -119,7 +119,7 @@ fn said(
     option.or_else(|| environment.get(variable)).filter(|text| !text.is_empty()).cloned()
 }
 
-/// Takes what is found to the queue.
+/// Puts what is found into the queue.
 struct Taking<'q> {
     queue: &'q Queue,
     /// Where points are to count once.

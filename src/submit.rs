@@ -4,15 +4,17 @@
 //! thread: file ─► decompressed ─► rows ─► batches ─► at most two wait ─► requests ─► progress
 //! ```
 //!
-//! A file of JSON lines or a table (CSV) is read once, in constant memory, and sent as JSON lines
-//! to `/v1/points`. Each request has a key that follows from the file, its place in it and what was
-//! asked for, and how far it is is kept beside the file: a run that was interrupted, in whatever
-//! way, goes on where it was, and no point counts twice. The exit status is 0 if every line was
-//! accepted, 1 if not, 2 if the question makes no sense.
+//! A file of JSON lines or a table (CSV) is read once, in constant memory, and sent as JSON lines to
+//! `/v1/points`. The key of each request follows from the file, the place in it and the options, and
+//! the progress is kept beside the file. So a run that was interrupted, in whatever way, is resumed where
+//! it was, and no point counts twice. The exit status is 0 if every line was accepted, 1 if not, and 2 for
+//! wrong usage.
 
+mod batch;
 mod batches;
 mod book;
 mod convoy;
+mod form;
 mod format;
 mod meter;
 mod progress;

@@ -1,14 +1,12 @@
-//! Where the records of a payload came from, so that one which is refused can be told where it
-//! belongs.
+//! Where the records of a payload came from, so that a record which is refused can be traced back.
 //!
-//! What is known of a point goes with it in three shapes, each made from the one before: what is on
-//! its way to a shaper has a [`Manifest`], of which each point has a [`Source`]; a payload that is
-//! being filled has a [`Draft`]; and a payload has a [`Waybill`], which is cut with it and goes to
-//! disk with it.
+//! What is known of a point goes with it in three forms, each made from the one before: points on their
+//! way to a shaper have a [`Manifest`], which has a [`Source`] for each of them; a payload that is being
+//! filled has a [`Draft`]; and a payload has a [`Waybill`], which is cut and stored together with it.
 //!
-//! Pure. Consecutive points alike cost a comparison. Rows of closed windows have a kind and no
-//! way, since a window folds points of any listener and route. A waybill has at most
-//! [`LEGS_MAX`] runs: of more, neighbours are merged and forget what they do not share.
+//! Pure. A point from the same source as the one before costs one comparison. Rows of closed windows have
+//! a kind but neither origin nor route, since a window folds points of any listener and route. A waybill
+//! has at most [`LEGS_MAX`] runs: beyond that, neighbours are merged and lose what they do not share.
 
 use crate::origin::Origin;
 use protocols::Kind;

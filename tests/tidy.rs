@@ -17,6 +17,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("clock", ""),
     ("books", ""),
     ("file_id", ""),
+    ("gzip", ""),
     ("whole_file", ""),
     ("database", "file_id"),
     ("log", ""),
@@ -42,7 +43,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("net", "file_id tls units"),
     (
         "ingest",
-        "access books clock database errors file_id log_limit net origin pattern route tls units whole_file",
+        "access books clock database errors file_id gzip log_limit net origin pattern route tls units whole_file",
     ),
     // What sends points in.
     ("client", "http_client small_file tls units"),
@@ -62,7 +63,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ),
     ("run", "app clock config log net notify plan"),
     ("send", "client clock"),
-    ("submit", "client file_id printout units whole_file"),
+    ("submit", "client file_id gzip printout units whole_file"),
     ("logs", "client stdio units"),
     ("cli", "clock config dead_letters explain log logs plan printout query run send stdio submit"),
 ];

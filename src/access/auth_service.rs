@@ -1,12 +1,12 @@
 //! Asks a Taskcluster who has signed a request, and what he may.
 //!
-//! Its keys never leave it, so it is told what was signed and how, and answers with scopes. An
-//! answer holds for the very header and the very target that it was asked about, until it expires,
-//! and no longer than the service itself would take the header: a quarter of an hour after its
-//! time. A header that is further from now than that is not asked about.
+//! Its keys never leave it, so it is told what was signed and how, and answers with scopes. An answer
+//! holds for exactly the header and the target that it was asked about, until it expires, and no longer
+//! than the service itself accepts the header: a quarter of an hour after its time. Headers that are
+//! further away from now than that are not asked about.
 //!
-//! Bounds: [`ANSWERS_MAX`] answers, [`ASKING_MAX`] questions at a time, [`PATIENCE`] for each. One
-//! address has [`Turns`] for a few of them only, unless a proxy stands before all clients.
+//! Limits: [`ANSWERS_MAX`] answers, [`ASKING_MAX`] questions at a time, [`PATIENCE`] for each. One address
+//! has [`Turns`] for only a few of the questions, unless all clients come by a proxy.
 
 use super::gate::{Gate, Principal};
 use super::hawk::{Hawk, Signed, Target};
@@ -137,7 +137,7 @@ impl AuthService {
         serde_json::from_slice(&body).map_err(|_| "it answers something else".to_owned())
     }
 
-    /// Room is made by those that have expired; when they have not, by all.
+    /// If there is no room, drops the answers that have expired, or all if none have.
     fn remember(&self, question: [u8; 32], vouched: &Vouched, now: UnixNanos) {
         let mut answers = self.answers();
         if answers.len() >= ANSWERS_MAX {
@@ -174,7 +174,7 @@ fn fingerprint(signed: &Signed, target: &Target) -> [u8; 32] {
     print
 }
 
-/// Of an answer whose end cannot be read, nothing is remembered.
+/// When an answer expires. One whose end cannot be read is not remembered.
 fn until(signed: &Signed, expires: &str) -> UnixNanos {
     let expires = expires.parse::<jiff::Timestamp>().map_or(0, |time| time.as_nanosecond());
     let expires = i64::try_from(expires).unwrap_or(i64::MAX);

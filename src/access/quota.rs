@@ -1,9 +1,8 @@
 //! How much a principal may write: points a second, and series.
 //!
-//! A [`Meter`] counts for all listeners at once, belongs to the principal's *name* and outlives
-//! reloads. Time is an argument. A series is held from the hour in which it was last seen to the
-//! end of the next one. 16 bytes are kept of each, in a table that may be half empty: 40 at the
-//! most.
+//! A [`Meter`] counts for all listeners at once, belongs to the principal's *name* and survives reloads.
+//! Time is an argument. A series is held from the hour in which it was last seen to the end of the next
+//! one. Each takes 16 bytes, in a table that may be half empty: at most 40.
 
 use crate::units::Size;
 use protocols::UnixNanos;
@@ -56,7 +55,7 @@ impl Kind {
 pub struct Exceeded {
     /// Which.
     pub kind: Kind,
-    /// When there is room again for as much; never if it is more than there ever is.
+    /// When there will be room for as much; `None` if there never will be.
     pub again: Option<Duration>,
 }
 
@@ -74,7 +73,7 @@ impl Quota {
 /// What a principal has used of its quota.
 #[derive(Debug)]
 pub struct Meter {
-    /// When all that was let through is paid off, at the rate of the quota.
+    /// The time at which all that was let through is paid off, at the rate of the quota.
     paid_off: AtomicI64,
     census: Mutex<Census>,
 }
@@ -96,7 +95,7 @@ impl Default for Meter {
 
 impl Meter {
     /// Lets so many points through, of series with these hashes; all of them or none. Others wait
-    /// meanwhile, so the hashes are there.
+    /// meanwhile, so the hashes have to be computed before.
     ///
     /// # Errors
     ///
@@ -174,12 +173,12 @@ struct Found {
 }
 
 impl Census {
-    /// Lets go of what was not seen for long.
+    /// Forgets series that were not seen for long, if a new hour has begun.
     fn enter(&mut self, now: UnixNanos) {
         let hour = now.secs().div_euclid(HOUR);
         if hour != self.hour {
             (self.hour, self.new) = (hour, 0);
-            // What is of a later hour was seen before the clock was put back.
+            // A later hour means that the clock was put back since.
             self.seen.retain(|_, seen| (hour - 1..=hour).contains(seen));
         }
     }

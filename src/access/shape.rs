@@ -1,9 +1,8 @@
 //! The shape that a principal's points are given: a prefix before the name, tags set and dropped.
 //!
-//! A reserved tag is one that no client may say; only `set` fills it. Backends write some
-//! characters of a key as others, or all of it in small letters, so keys that might be one to one
-//! of them are taken for the same ([`is_alike`]), and so is a column of that name, which a database
-//! would mistake for the tag.
+//! A reserved tag is one that no client may send; only `set` fills it. Some backends replace characters
+//! of a key, or write all of it in lower case. So keys that some backend might write alike are taken for
+//! the same ([`is_alike`]), and so is a column of that name, which a database would mistake for the tag.
 
 use super::config::Config;
 use protocols::{Batch, Measure, Point};
@@ -17,7 +16,7 @@ pub struct Shape {
     reserved: Vec<String>,
 }
 
-/// Room for one point that was given its shape.
+/// Room for one point in its shape.
 #[derive(Debug, Default)]
 pub struct Shaped {
     batch: Batch,
@@ -32,7 +31,7 @@ impl Shape {
         Self { prefix: config.prefix.clone(), set: set.collect(), drop, reserved }
     }
 
-    /// Whether any point is another one afterwards.
+    /// Whether it changes any point.
     pub const fn changes(&self) -> bool {
         !self.prefix.is_empty() || !self.set.is_empty() || !self.drop.is_empty()
     }
@@ -76,8 +75,8 @@ impl Shape {
     }
 }
 
-/// Whether two keys might be one to some backend: they have the same letters and digits, whatever
-/// their case (Datadog has one case only), parted at the same places, whatever parts them.
+/// Whether some backend might write two keys alike: they have the same letters and digits, whatever their
+/// case (Datadog knows only one case), separated at the same places, whatever separates them.
 pub fn is_alike(one: &str, other: &str) -> bool {
     if one == other {
         return true;

@@ -1,4 +1,4 @@
-//! Turns at something that many want: so many at a time, and fewer for each address.
+//! Turns at something that many clients want: so many at a time, and fewer for each address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -67,7 +67,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Whoever has an address of IPv6 has the other ones of its last 64 bits, too.
+/// Whoever has an IPv6 address can use all others that differ from it only in the last 64 bits.
 fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64)),

@@ -24,6 +24,29 @@ pub fn banner(
     started: Started<'_>,
 ) -> String {
     let mut text = format!("pointsman {}\n\n", env!("CARGO_PKG_VERSION"));
+    write_listeners(plan, addresses, &mut text);
+    let backends = plan.backends.iter();
+    let backends: Vec<_> =
+        backends.map(|(name, backend)| format!("{name} ({})", backend.kind.kind())).collect();
+    let _ = writeln!(text, "\n  backends {}", backends.join(", "));
+    let scheme = if plan.admin.tls.is_some() { "https" } else { "http" };
+    let page = format!("{scheme}://{admin}/");
+    let _ = writeln!(text, "  page     {page}");
+    let program = quoted(started.program);
+    if plan.backends.values().any(|backend| matches!(backend.kind, backend::Config::Store(_))) {
+        let directory = match plan.data_dir.as_path() {
+            path if path == Path::new("./pointsman-data") => String::new(),
+            path => format!(" --data-dir {}", quoted(&path.to_string_lossy())),
+        };
+        let _ = writeln!(text, "  look     {program} query{directory} 'demo*'");
+    }
+    write_configuration(&program, started.files, &page, &mut text);
+    text.push('\n');
+    text
+}
+
+/// What listens where, each with a line to try it.
+fn write_listeners(plan: &Plan, addresses: &BTreeMap<String, Vec<String>>, text: &mut String) {
     for (name, listener) in &plan.listeners {
         let bound = addresses.get(name).map(Vec::as_slice).unwrap_or_default();
         let protocol = listener.protocol.name();
@@ -34,23 +57,12 @@ pub fn banner(
             let _ = writeln!(text, "           {line}");
         }
     }
-    let backends: Vec<_> = plan
-        .backends
-        .iter()
-        .map(|(name, backend)| format!("{name} ({})", backend.kind.kind()))
-        .collect();
-    let _ = writeln!(text, "\n  backends {}", backends.join(", "));
-    let scheme = if plan.admin.tls.is_some() { "https" } else { "http" };
-    let _ = writeln!(text, "  page     {scheme}://{admin}/");
-    let program = quoted(started.program);
-    if plan.backends.values().any(|backend| matches!(backend.kind, backend::Config::Store(_))) {
-        let directory = match plan.data_dir.as_path() {
-            path if path == Path::new("./pointsman-data") => String::new(),
-            path => format!(" --data-dir {}", quoted(&path.to_string_lossy())),
-        };
-        let _ = writeln!(text, "  look     {program} query{directory} 'demo*'");
-    }
-    let _ = match started.files {
+}
+
+/// Which configuration this is, and how to change it.
+fn write_configuration(program: &str, files: &[PathBuf], page: &str, text: &mut String) {
+    // Writing to a text does not fail.
+    let _ = match files {
         [] => writeln!(
             text,
             "  config   built in; for one of your own:\n           \
@@ -61,13 +73,11 @@ pub fn banner(
             let files: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
             writeln!(
                 text,
-                "  config   {}\n  reload   curl -X POST {scheme}://{admin}/-/reload",
+                "  config   {}\n  reload   curl -X POST {page}-/reload",
                 files.join(", ")
             )
         }
     };
-    text.push('\n');
-    text
 }
 
 /// As a shell takes it for one word.

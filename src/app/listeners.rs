@@ -112,39 +112,19 @@ impl Listeners {
         if let Some(tls) = &tls {
             world.look_after(name, Arc::clone(&book), tls);
         }
-        let origin = Origin::new(name, config.protocol);
-        let router = Router::new(Arc::clone(world.tables), origin, Arc::clone(&book), world.clock);
-        let addresses = bound.iter().map(|bound| bound.address.clone()).collect();
-        if config.protocol == Protocol::File {
-            let (data_dir, keys) = (world.data_dir, world.keys);
-            let listener =
-                ingest::spawn_files(name, config, data_dir, router, book, world.clock, keys);
-            self.running.insert(name.to_owned(), listener);
-            self.addresses.insert(name.to_owned(), config.places());
-            return;
-        }
-        if config.protocol == Protocol::Pulse {
-            let (certificates, keys) = (world.certificates, world.keys);
-            let spawned =
-                ingest::spawn_pulse(name, config, certificates, router, book, world.clock, keys);
-            match spawned {
-                Ok(listener) => {
-                    self.running.insert(name.to_owned(), listener);
-                    self.addresses.insert(name.to_owned(), config.places());
-                }
-                Err(problem) => {
-                    tracing::error!(listener = name, problem, "the listener cannot run");
-                }
-            }
-            return;
-        }
+        let addresses = match config.protocol {
+            Protocol::File | Protocol::Pulse => config.places(),
+            _ => bound.iter().map(|bound| bound.address.clone()).collect(),
+        };
         let doors = Doors { sockets: bound, tls };
-        match ingest::spawn(name, config, doors, router, book, world.clock, world.keys) {
+        match spawn(name, config, doors, book, world) {
             Ok(listener) => {
                 self.running.insert(name.to_owned(), listener);
                 self.addresses.insert(name.to_owned(), addresses);
             }
-            Err(error) => tracing::error!(listener = name, %error, "the listener cannot run"),
+            Err(problem) => {
+                tracing::error!(listener = name, problem, "the listener cannot run");
+            }
         }
     }
 
@@ -169,6 +149,33 @@ impl Listeners {
     /// Where each of them listens.
     pub(super) fn addresses(&self) -> BTreeMap<String, Vec<String>> {
         self.addresses.clone()
+    }
+}
+
+/// Starts a listener, by what its protocol reads from.
+///
+/// # Errors
+///
+/// Why it cannot run.
+fn spawn(
+    name: &str,
+    config: &ingest::Config,
+    doors: Doors,
+    book: Arc<ListenerBook>,
+    world: &World<'_>,
+) -> Result<Listener, String> {
+    let World { certificates, tables, keys, data_dir, clock, .. } = *world;
+    let origin = Origin::new(name, config.protocol);
+    let router = Router::new(Arc::clone(tables), origin, Arc::clone(&book), clock);
+    match config.protocol {
+        Protocol::File => {
+            Ok(ingest::spawn_files(name, config, data_dir, router, book, clock, keys))
+        }
+        Protocol::Pulse => {
+            ingest::spawn_pulse(name, config, certificates, router, book, clock, keys)
+        }
+        _ => ingest::spawn(name, config, doors, router, book, clock, keys)
+            .map_err(|error| error.to_string()),
     }
 }
 

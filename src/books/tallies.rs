@@ -1,11 +1,11 @@
-//! Refusals told apart by who caused them, where somebody asks for that.
+//! Refusals by who caused them, where somebody asks for that.
 //!
 //! The book says how many were refused and why. A tally says the same of one offender, so that its
-//! owner can be told ([`crate::errors`]). What is refused again and again by the same task is added to
-//! a tally that it holds, at the price of one more counter; where nobody asks, to none.
+//! owner can be told ([`crate::errors`]). A receiving task holds the tally of an offender that it refuses
+//! again and again, so that this costs one more counter; where nobody asks, there are no tallies.
 //!
-//! Limits: [`OFFENDERS_MAX`] whose marks are known at a time. What others send is told without its
-//! marks, and with [`OVERFLOW`] in their place.
+//! Limit: [`OFFENDERS_MAX`] offenders whose marks are known at a time. Refusals of any others are reported
+//! with [`OVERFLOW`] in the place of their marks.
 
 use super::{Reasons, read};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Offender {
     pub transport: Option<&'static str>,
     /// Whose it was.
     pub principal: Option<Arc<str>>,
-    /// What else tells it from others; values that a client chooses stand here.
+    /// What else tells it apart from others; clients can choose these values.
     pub marks: Marks,
 }
 
@@ -31,7 +31,7 @@ pub struct Marks(Vec<(&'static str, Arc<str>)>);
 #[derive(Debug, Default)]
 pub struct Tally {
     refused: Reasons,
-    /// How much of it was taken.
+    /// How much of it was reported.
     taken: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -43,7 +43,7 @@ pub struct Tallies {
 }
 
 impl Marks {
-    /// Those of these values that say anything, made fit for tags.
+    /// Those of these that are not empty, made fit for tags.
     pub fn new(marks: &[(&'static str, &str)]) -> Self {
         let said = marks.iter().filter(|(_, value)| !value.is_empty());
         Self(said.map(|(key, value)| (*key, fit(value))).collect())
@@ -60,8 +60,8 @@ impl Marks {
     }
 }
 
-/// A value without control characters, and no longer than its end that tells most: a file's name
-/// stands behind its folder's.
+/// A value without control characters. A long one is cut at its beginning, since its end tells most: a
+/// file's name stands behind those of its folders.
 fn fit(value: &str) -> Arc<str> {
     let too_long = value.chars().count().saturating_sub(MARK_CHARS);
     let shown = value.chars().skip(too_long);
@@ -69,12 +69,12 @@ fn fit(value: &str) -> Arc<str> {
 }
 
 impl Offender {
-    /// Whether it stands for all those for whom there was no room.
+    /// Whether it stands for all offenders that there was no room for.
     pub fn is_overflow(&self) -> bool {
         self.marks.iter().any(|(key, _)| key == OVERFLOW)
     }
 
-    /// The same, of whom nothing is said that could be said of ever more.
+    /// The same without its marks, of which there could be ever more.
     fn unmarked(&self) -> Self {
         Self { marks: Marks::new(&[(OVERFLOW, "true")]), ..self.clone() }
     }
@@ -107,7 +107,7 @@ impl Tallies {
     /// From now on somebody asks, or nobody does.
     pub fn ask(&self, is_asked: bool) {
         if self.is_asked.swap(is_asked, Relaxed) != is_asked {
-            // What was not told in its time is not told later as if it were new.
+            // What was counted before must not be reported later as if it were new.
             self.take(|_, _, _| {});
         }
     }
@@ -117,7 +117,7 @@ impl Tallies {
         self.is_asked.load(Relaxed)
     }
 
-    /// The tally of an offender. Whoever refuses more than once holds it.
+    /// The tally of an offender, to be held by whoever refuses more than once.
     pub fn of(&self, offender: &Offender) -> Arc<Tally> {
         if let Some(tally) = read(&self.known).get(offender) {
             return Arc::clone(tally);
@@ -128,7 +128,7 @@ impl Tallies {
         Arc::clone(known.entry(offender).or_default())
     }
 
-    /// Tells what was refused since this was asked last: of whom, why, and how often.
+    /// Tells what was refused since the last call: of whom, why, and how often.
     pub fn take(&self, mut tell: impl FnMut(&Offender, &'static str, u64)) {
         let known: Vec<_> = read(&self.known)
             .iter()
@@ -148,7 +148,7 @@ impl Tallies {
     }
 }
 
-/// The key of the tag that stands for what could not be told apart any more.
+/// The key of the mark that stands for all marks that there was no room for.
 const OVERFLOW: &str = "overflow";
 
 /// How many offenders with marks are told apart. Those without are bounded by the configuration.

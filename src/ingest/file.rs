@@ -1,13 +1,13 @@
 //! Files: those that are followed as they grow, and a folder that whole files are taken from.
 //!
-//! One task looks every [`EVERY`] which files there are, and reads on in each: only lines that have
-//! ended, so that half a line waits for its other half. A file is known by its device and inode,
-//! not its name: one that was renamed is read on until it has been quiet for [`QUIET`] looks, one
-//! that was emptied, or does not say any more what was read of it, is begun anew. A file that comes
-//! up is opened at once where the kernel tells ([`watch`]), since what is open cannot be renamed
-//! away. Where reading goes on is kept under `data_dir` ([`positions`]), after the points were
-//! handed over, each second while there is much to read: what a kill repeats is what was read
-//! since. Files take turns, a few chunks each. While a backend that may refuse is full, nothing is
+//! One task looks every [`EVERY`] which files there are, and reads on in each of them: only lines that
+//! have ended, so that half a line waits for its other half. A file is identified by its device and
+//! inode, not by its name: one that was renamed is still read until it has been quiet for [`QUIET`]
+//! looks, and one that was truncated, or no longer says what was read of it, is read from its beginning.
+//! A new file is opened at once where the kernel reports it ([`watch`]), since an open file cannot be
+//! renamed away. How far each file was read is kept under `data_dir` ([`positions`]), after the points
+//! were handed over, every second while there is much to read: what was read since then is read again
+//! after a kill. Files take turns, a few chunks each. While a backend that may refuse is full, nothing is
 //! read, but files are looked for.
 //!
 //! Limits: `limits.line` for a line or a row, `limits.connections` for files, `limits.tags`.
@@ -19,9 +19,11 @@
 mod decode;
 mod folder;
 mod follow;
+mod form;
 mod glob;
 mod packed;
 mod positions;
+mod sheet;
 mod watch;
 
 pub(super) use decode::Decoder;
@@ -73,7 +75,7 @@ pub(super) async fn run(context: Context, data_dir: PathBuf) {
     desk.positions.keep(&context);
 }
 
-/// What lies ready while files are read.
+/// What reading files needs at hand.
 struct Desk {
     context: Context,
     intake: Intake,
@@ -83,10 +85,10 @@ struct Desk {
     paused: bool,
 }
 
-/// What a read has come to.
+/// How a read went.
 #[derive(Debug)]
 enum Step {
-    /// It has had its turn, and there may be more.
+    /// The file has had its turn, and there may be more.
     More,
     /// There is no more for now.
     End,
@@ -103,7 +105,7 @@ impl Desk {
         Self { context: context.clone(), intake, positions, buffer, paused: false }
     }
 
-    /// Lets a file have its turn: reads a few chunks, and keeps now and then where that is.
+    /// Lets a file have its turn: reads a few chunks, and keeps its position now and then.
     async fn read_some(&mut self, open: &mut Open) -> Step {
         for _ in 0..TURN {
             match self.read(open).await {
@@ -155,8 +157,8 @@ impl Desk {
         }
     }
 
-    /// No more of a file can be read. Of a compressed one that is not whole what is before that
-    /// counts, and only that; what the system fails at may be tried again.
+    /// No more of a file can be read. If its compression is damaged, what comes before that counts; if the
+    /// system has failed, it may be tried again.
     fn refuse_rest(&self, open: &mut Open, flaw: Flaw) -> Step {
         let reason = match flaw {
             Flaw::Failed(error) => return Step::Failed(error),
@@ -165,7 +167,7 @@ impl Desk {
         };
         let text = format!("{}: {flaw}", open.decoder.name());
         self.refuse(open.decoder.name(), reason, &text);
-        open.decoder.refused_whole(flaw.to_string());
+        open.decoder.note_refusal(flaw.to_string());
         Step::End
     }
 
@@ -181,7 +183,7 @@ impl Desk {
         self.refuse(&name, "file_failed", &format!("{name}: {error}"));
     }
 
-    /// What was read is all there is: a last line counts though it has no end.
+    /// What was read is all there is: the last line counts even without a line end.
     fn end(&mut self, open: &mut Open) {
         self.turn_to(&open.decoder);
         if open.known == 0 {
@@ -206,7 +208,7 @@ fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Does what waits for a disk, where that does not keep the other tasks of this worker waiting.
+/// Does something that waits for a disk, without keeping the other tasks of this worker waiting.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let many = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
@@ -216,7 +218,7 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 /// What marks a line of a log, if nothing else is said.
 pub(super) const MARK: &str = "[taskcluster-task:stat]";
 
-/// How often it is looked for news.
+/// How often to look for news.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// After so many looks a file that is gone from its place is not expected to grow.
@@ -225,19 +227,19 @@ const QUIET: u32 = 20;
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Enough to tell two logs apart, and what was written from what was written over it.
+/// Enough to tell two logs apart, and to notice that a file was written over.
 const SAMPLE: usize = 256;
 
 /// How many chunks of a file are read before it is the turn of another.
 const TURN: usize = 64;
 
-/// How often it is told that positions cannot be written.
+/// How often to warn that positions cannot be written.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Short against the patience of any sender.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long files may come up before they are looked for again; longer where that takes long.
+/// How long to collect news of files before looking for them again; longer where looking takes long.
 const LULL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod waiting;
 use super::intake::Context;
 use super::stream::{Connection, Presence};
 use crate::net::http::{Ended, Timeouts};
-use crate::net::{Peer, Stream};
+use crate::net::{Intercept, Intercepted, Peer};
 use answer::{Refusal, Web};
 use axum::http::{Method, Uri};
 use axum::response::Response;
@@ -38,7 +38,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tower_http::decompression::RequestDecompressionLayer;
 
 /// What a listener `http` answers.
@@ -71,7 +71,7 @@ pub(super) async fn serve(connection: Connection, head: Vec<u8>, app: Router) {
         Some(certificate) => app.layer(Extension(Arc::clone(certificate))),
         None => app,
     };
-    let stream = Rewound { head, read: 0, stream };
+    let stream = Intercepted { stream, interceptor: Head { bytes: head, read: 0 } };
     let reason =
         match crate::net::http::serve(stream, *peer, app, timeouts, context.stop.clone()).await {
             Ended::Closed => return,
@@ -109,45 +109,27 @@ async fn wrong_method(
     Refusal::new(405, "wrong_method", text).answer(&web, uri.path().as_bytes(), peer.as_deref())
 }
 
-/// A stream whose first bytes were read to see what it speaks.
-struct Rewound {
-    head: Vec<u8>,
+/// The first bytes of a stream, which were read to see what it speaks, and are read again.
+struct Head {
+    bytes: Vec<u8>,
     read: usize,
-    stream: Stream,
 }
 
-impl AsyncRead for Rewound {
+impl<S: AsyncRead> Intercept<S> for Head {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Task<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let rest = self.head.get(self.read..).unwrap_or(&[]);
+        let rest = self.bytes.get(self.read..).unwrap_or(&[]);
         if rest.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, into);
+            return stream.poll_read(cx, into);
         }
         let len = rest.len().min(into.remaining());
         into.put_slice(rest.get(..len).unwrap_or(&[]));
         self.read += len;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Rewound {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Task<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Task<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

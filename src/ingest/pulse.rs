@@ -1,4 +1,4 @@
-//! Finished tasks: a broker tells which have ended, and what they left behind is fetched and taken in.
+//! Finished tasks: a broker says which have ended, and the artifacts they left are fetched and taken in.
 //!
 //! ```text
 //! broker ─► notice ─► came before? ─► artifact ─► points ─► gate ─► lanes
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! One task keeps the connection to the broker, and one more works on each message, up to `prefetch`
-//! of them. What a task leaves behind has its points under the series that its route names, and is
-//! let through the gate for that alone. A message is acknowledged when its points are where a stop
-//! and a kill leave them, and when it is on disk that it was seen ([`keys`](super::keys)): whatever
-//! comes again (and everything may) counts once, but for a kill in between. What can never be taken is
-//! remembered and acknowledged just the same, counted by its reason, so that no message comes for
-//! ever. A stop hands what was not taken back to the broker.
+//! of them. The gate lets the points of an artifact through for the series that the task's routes name,
+//! and for no others. A message is acknowledged when its points are where they survive a stop and a
+//! kill, and when it is recorded on disk that it was seen ([`keys`](super::keys)). So a message that is
+//! delivered again, as any may be, counts once, unless a kill came in between. One that can never lead to
+//! points is counted by its reason, remembered and acknowledged as well, so that none comes back for
+//! ever. At a stop, messages that are not finished go back to the broker.
 //!
 //! Limits: `limits.body` for an artifact, packed and unpacked; `limits.line` for a line or a row;
 //! `limits.request` for one attempt to fetch one; `prefetch`. Rejected: the reasons of the parsers and
@@ -21,6 +21,7 @@
 //! `repeated_message`, `no_run`, `other_route`, `other_exchange`, `broker_lost`, `broker_away`,
 //! `paused`, and those of files.
 
+mod answer;
 mod artifact;
 mod broker;
 mod carrier;
@@ -28,12 +29,15 @@ mod config;
 mod content;
 mod notice;
 mod reason;
+mod retry;
 mod work;
 
-pub use config::{Broker, Retry, Tasks};
+pub use config::{Broker, Tasks};
+pub use retry::Retry;
 
 use super::intake::Context;
 use crate::tls::{Keeper, Owner};
+use crate::units::Span;
 use artifact::Artifacts;
 use broker::{Line, Source};
 use rand::random;
@@ -61,7 +65,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Those of a listener that was judged; `certificates` looks after its own.
+    /// Those of a listener whose configuration was judged; `certificates` keeps theirs renewed.
     pub(super) fn of(context: &Context, certificates: &Keeper) -> Result<Self, String> {
         let config = &context.config;
         let (Some(broker), Some(tasks)) = (&config.broker, &config.tasks) else {
@@ -71,7 +75,8 @@ impl Parts {
         let artifacts = Artifacts::new(tasks, bytes, patience, context.clock)?;
         let source = Source::new(broker, &tasks.route)?;
         let mut shown = [source.tls().renewable(), artifacts.tls().renewable()];
-        // The last one's end is told as the listener's, and most have none.
+        // The metric of the listener shows the certificate that was looked after last, so one that
+        // is there has to come after one that is not.
         shown.sort_by_key(|one| one.expires().is_some());
         for one in shown {
             let owner = Owner::Listener(Arc::clone(&context.listener), Arc::clone(&context.book));
@@ -106,7 +111,7 @@ pub(super) async fn run(context: Context, parts: Parts) {
 struct Post {
     context: Context,
     desk: Arc<Desk>,
-    /// One for each message in hand. After a new connection those of the old one are still in hand.
+    /// One for each message in hand, those that came over an earlier connection among them.
     turns: Arc<Semaphore>,
     working: TaskTracker,
 }
@@ -140,7 +145,7 @@ impl Post {
         book.connections.sub(1);
     }
 
-    /// Hands on the next message, when somebody is free to work on it.
+    /// Hands on the next message, once there is a turn free for it.
     async fn take(&self, line: &mut Line) -> Result<(), String> {
         // It is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|e| e.to_string())?;
@@ -157,7 +162,7 @@ impl Post {
         Ok(())
     }
 
-    /// Waits for those who are at work; that they have something to do they say themselves.
+    /// Waits for the messages in hand. They mark the listener as busy themselves, so this wait does not.
     async fn finish(&self) {
         let pause = self.context.busy.pause();
         self.working.close();
@@ -176,14 +181,12 @@ impl Post {
 
 /// How long to wait after so many connections in a row that came to nothing.
 fn pause(failures: u32, random: f64) -> Duration {
-    let doubled = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST);
-    doubled.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+    RECONNECT.delay(failures.saturating_sub(1), None, random)
 }
 
 /// A connection that lasted for so long was a good one.
 const STEADY: Duration = Duration::from_secs(30);
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(30);
+const RECONNECT: Retry = Retry { first: Span::millis(250), max: Span::secs(30) };
 /// How often it is told that the broker is away.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 

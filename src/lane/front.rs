@@ -1,13 +1,13 @@
 //! What a receiving task sees of a lane: its shard of the windows, and a load to fill.
 //!
-//! A front lives for one received batch. It never waits, and takes a point of a known series in
-//! without an allocation. Statsd kinds of an aggregating lane go into the worker's shard, unless
-//! the point has a time of its own; whatever else comes is copied and sent to the shaper when the
-//! front is closed, and that is the line itself where the backend gets it as it came. Counts
-//! `handed`, and as dropped `inbox_full` (the shaper is behind by [`super::INBOX`] batches or
-//! [`super::INBOX_BYTES_MAX`]), `series_limit`, `sample_limit` and `unrepresentable` (a negative
-//! timing in layout `statsd`), and tells who waits of each. Who waits, and what was promised, goes
-//! on with the points.
+//! A front lives for one received batch. It never waits, and takes in a point of a known series without
+//! an allocation. In an aggregating lane, points of statsd kinds go into the worker's shard, unless they
+//! have a time of their own. Everything else is copied and sent to the shaper when the front is closed;
+//! where the backend gets a line as it came, the line itself is copied. Counts `handed`, and as dropped
+//! `inbox_full` (the shaper is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]),
+//! `series_limit`, `sample_limit` and `unrepresentable` (a negative timing in layout `statsd`), and
+//! tells the requests that wait of each. Those requests, and the room that was promised to them, go on
+//! with the points.
 
 use super::Handle;
 use super::Terms;
@@ -109,15 +109,15 @@ impl<'a> Front<'a> {
         self.count(taken.unwrap_or(Taken::NoPlace), "");
     }
 
-    /// Whether [`relay`](Self::relay) may have the line in the place of the only point that it
-    /// has, and others that differ from it in the value alone; see
+    /// Whether [`relay`](Self::relay) may be given the line instead of its only point, and also lines that
+    /// differ from it only in the value; see
     /// [`Verbatim::relays`](protocols::statsd::Verbatim::relays).
     pub fn relays(&self, point: &Point<'_>, line: &[u8]) -> bool {
         self.lane.verbatim.is_some_and(|verbatim| verbatim.relays(point, line))
     }
 
-    /// Takes in a line, without its LF, that goes out as it came and has one point. Answers
-    /// whether it did: a line that is too long is not taken, nor any by a lane that changes them.
+    /// Takes in a line, without its LF, that goes out as it came and has one point. Answers whether it did:
+    /// a line that is too long is not taken, nor is any by a lane that changes lines.
     #[must_use]
     pub fn relay(&mut self, line: &[u8], via: &Arc<Via>) -> bool {
         if !self.fits(line) {
@@ -132,8 +132,8 @@ impl<'a> Front<'a> {
         true
     }
 
-    /// Appends what every line of readings of a series begins with, if [`write`](Self::write) may
-    /// have them.
+    /// Appends what all lines for readings of a series begin with, if [`write`](Self::write) may be given
+    /// those readings.
     pub fn head(&self, point: &Point<'_>, out: &mut Vec<u8>) -> Option<()> {
         let stencil = self.lane.stencil?;
         let is_reading = matches!(point.measure, Measure::Reading(_)) && point.rest.is_empty();

@@ -1,6 +1,6 @@
 //! Asking memory for what will be written soon, without waiting for it.
 
-/// Asks for where the next value of a list goes.
+/// Prefetches the place of a list's next value.
 #[inline]
 #[cfg(target_arch = "x86_64")]
 pub(super) fn end_of<T>(values: &[T]) {
@@ -13,7 +13,7 @@ pub(super) fn end_of<T>(values: &[T]) {
     }
 }
 
-/// Reads the last value: the processor goes on for a while until it needs that.
+/// Reads the last value, which nothing waits for, in the place of a prefetch.
 #[inline]
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn end_of<T: Copy>(values: &[T]) {

@@ -1,9 +1,8 @@
-//! The samples of a timer in one window: as they came up to a limit, sketched beyond it.
+//! The samples of a timer in one window: up to a limit as they came, sketched beyond it.
 //!
-//! What is below the limit is exact, and so is the number of all. Once a series has more samples
-//! than that, its percentiles are those of a [`Sketch`], which takes some tens of kilobytes however
-//! many samples come; so one hot timer cannot take the memory of all others, nor the time of who
-//! sorts.
+//! Up to the limit all results are exact; the number of samples always is. Once a series has more samples
+//! than that, its percentiles are those of a [`Sketch`], which takes some tens of kilobytes however many
+//! samples come. So one hot timer can take neither the memory of all others, nor the time to sort it.
 
 use super::prefetch;
 use super::sketch::Sketch;
@@ -78,13 +77,13 @@ impl Samples {
         size_of_val(self.values()) + size_of_val(self.weights()) + beyond
     }
 
-    /// Asks memory for the place of the next sample, without waiting for it.
+    /// Prefetches the place of the next sample.
     #[inline]
     pub(super) fn ask_for(&self) {
         prefetch::end_of(self.values());
     }
 
-    /// Takes one in; of no more than `exact` the value is kept. Answers how many bytes were needed.
+    /// Takes one in; the values of up to `exact` of them are kept. Answers how many bytes it needed.
     pub(super) fn push(&mut self, value: f64, rate: f64, exact: usize) -> usize {
         let weight = 1.0 / rate;
         let kept = self.0.get_or_insert_default();

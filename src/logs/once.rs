@@ -1,19 +1,19 @@
 //! Each point of a log counts once, however often the log is read.
 //!
 //! A log is read again when its reader was killed, when a task's page is fetched once more, or by two
-//! readers at a time; and the one it is read from first may be cut off. A request's key is made of the
-//! task, its run and the place in the log at which it begins ([`Log::key`]). Where it *ends* depends on
-//! when its lines came, so another reader would not send the same body. The gateway says so: the key
-//! is known with another body (`Idempotency-Conflict`), nothing was counted. Then shorter and longer
-//! bodies are offered under the same key until the one is found that was sent before, which is
-//! answered as it was then; and the next request begins where that one ended. So readers find the
-//! same cuts, whoever made them.
+//! readers at a time; and the copy that is read first may be cut off. The key of a request is made of the
+//! task, its run and the place in the log where the request begins ([`Log::key`]). Where it *ends* depends
+//! on when its lines came, so another reader may send another body. Then the gateway answers that the key
+//! is known with another body (`Idempotency-Conflict`), and counts nothing. The reader offers shorter and
+//! longer bodies under the same key until it has found the one that was sent before, which is answered
+//! as it was then, and begins the next request where that one ended. So all readers find the same cuts,
+//! whoever made them.
 //!
-//! That needs every batch to begin where one ended. So lines are in blocks of [`BLOCK`] by their place,
-//! no batch reaches over the end of a block, and where a line of a block was dropped for want of room
-//! the rest of it is dropped, too ([`Gaps`]): a later reader takes it up. A request of which nothing
-//! was kept is not remembered; so lines that are no points, which every reader sees alike, go in
-//! requests of their own.
+//! For that, every batch has to begin where another ended. So lines are grouped by their place into blocks
+//! of [`BLOCK`], and no batch crosses the end of a block. If a line is dropped because the queue is full,
+//! the rest of its block is dropped as well ([`Gaps`]), and a later reader can send it. The gateway does
+//! not remember a request of which nothing was kept; so lines that are not points, which every reader
+//! sees alike, go in requests of their own.
 
 use super::queue::{Lines, Queue};
 use super::sender::Work;
@@ -74,25 +74,25 @@ pub(super) struct Once<'w> {
     /// Lines with their places, none of which is settled.
     waiting: VecDeque<(u64, Vec<u8>)>,
     has_ended: bool,
-    /// How long the last batch was that somebody has sent before: the next one may be alike.
+    /// The length of the last batch that had been sent before: the next one may be as long.
     alike: Option<usize>,
 }
 
-/// How a batch is looked for that begins at some place.
+/// The search for the length of the batch that begins at some place.
 #[derive(Debug, Default)]
 struct Search {
-    /// Lengths for which the answer was that it was another.
+    /// Lengths that were answered by a conflict.
     others: Vec<usize>,
-    /// At least so many, since of fewer nothing would be kept.
+    /// The shortest length of which something may be kept.
     least: usize,
-    /// At most so many, since more are too large.
+    /// The longest length that is not too large.
     most: Option<usize>,
-    /// What was answered when nothing was kept.
+    /// The last answer by which nothing was kept.
     nothing: Option<Verdict>,
 }
 
 impl Search {
-    /// How many lines to offer, of those that are there.
+    /// How many lines to offer next, of those that are there.
     fn next(&self, there: usize, alike: Option<usize>) -> Option<usize> {
         let most = self.most.unwrap_or(there).min(there);
         let least = self.least.max(1);
@@ -165,7 +165,7 @@ impl<'w> Once<'w> {
                 Verdict::TooLarge if len > 1 => {
                     (search.most, self.alike) = (Some(len / 2), None);
                 }
-                // Not remembered; with the next line that is kept it is.
+                // The gateway does not remember this; it will with the next line that is kept.
                 Verdict::Taken(ref taken) if taken.is_nothing() => {
                     (search.least, search.nothing) = (len + 1, Some(verdict));
                 }

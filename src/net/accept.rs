@@ -211,7 +211,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, into),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, into),
+            Self::Tls(stream) => stream.stream().poll_read(cx, into),
         }
     }
 }
@@ -225,7 +225,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+            Self::Tls(stream) => stream.stream().poll_write(cx, bytes),
         }
     }
 
@@ -233,7 +233,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+            Self::Tls(stream) => stream.stream().poll_flush(cx),
         }
     }
 
@@ -241,7 +241,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+            Self::Tls(stream) => stream.stream().poll_shutdown(cx),
         }
     }
 }

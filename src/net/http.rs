@@ -14,6 +14,7 @@
 mod unread;
 
 use super::accept::Peer;
+use super::intercepted::{Intercept, Intercepted};
 use super::linger::{linger, say_goodbye};
 use axum::body::Body;
 use axum::http::header::{CONNECTION, EXPECT};
@@ -85,7 +86,8 @@ where
             Ok::<_, Infallible>(answer)
         })
     });
-    let io = TokioIo::new(Watched { stream, phase: Arc::clone(&phase) });
+    let interceptor = Watch(Arc::clone(&phase));
+    let io = TokioIo::new(Intercepted { stream, interceptor });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None) // Counts idle time as well; `overdue` tells them apart.
         .half_close(true)
@@ -106,15 +108,22 @@ where
             }
         }
     };
-    let mut stream = connection.into_parts().io.into_inner().stream;
+    close(connection.into_parts().io.into_inner().stream, ended, timeouts.request, stop).await;
+    ended
+}
+
+/// Closes a stream so that its client gets what was answered, though it may still be sending.
+async fn close<S>(mut stream: S, ended: Ended, patience: Duration, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     match ended {
         Ended::Closed | Ended::NotHttp => tokio::select! {
-            () = linger(stream, timeouts.request) => {}
+            () = linger(stream, patience) => {}
             () = async { stop.cancelled().await; sleep(AT_A_STOP).await; } => {}
         },
         Ended::Idle | Ended::SlowHeader | Ended::SlowRequest => say_goodbye(&mut stream).await,
     }
-    ended
 }
 
 /// The answer to a request. It is the connection's last one if its body has not come by then.
@@ -181,15 +190,12 @@ async fn overdue(mut phase: watch::Receiver<Phase>, timeouts: Timeouts) -> Ended
     }
 }
 
-/// A stream that notices when a request begins and when an answer moves on.
-struct Watched<S> {
-    stream: S,
-    phase: Arc<watch::Sender<Phase>>,
-}
+/// Notices on a stream when a request begins and when an answer moves on.
+struct Watch(Arc<watch::Sender<Phase>>);
 
-impl<S> Watched<S> {
+impl Watch {
     fn step(&self, from: Step, to: Step) {
-        self.phase.send_if_modified(|phase| {
+        self.0.send_if_modified(|phase| {
             let moves = phase.step == from;
             if moves {
                 *phase = Phase::begin(to);
@@ -199,40 +205,23 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead> Intercept<S> for Watch {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, into);
+        let polled = stream.poll_read(cx, into);
         if into.filled().len() > before {
             self.step(Step::Idle, Step::Head);
         }
         polled
     }
-}
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if polled.is_ready() {
-            self.step(Step::Idle, Step::Idle);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn written(&mut self) {
+        self.step(Step::Idle, Step::Idle);
     }
 }
 

@@ -5,6 +5,7 @@
 //! A stream that ends without TLS's own word for it ("close notify") may have been cut, so this is
 //! an error; what came before is good.
 
+use super::intercepted::{Intercept, Intercepted};
 use super::linger::linger;
 use crate::tls::{PeerCertificate, Refusal, Server, at_once, try_now};
 use nix::sys::socket::{MsgFlags, recv};
@@ -46,7 +47,7 @@ impl Secured {
             }
             Ok(First::Other) => return Err(Refusal::Plain),
         }
-        let raw = Raw { stream, at_once: false };
+        let raw = Raw { stream, interceptor: AtOnce(false) };
         let tls = server.accept(raw, deadline.duration_since(Instant::now())).await?;
         let shown = tls.get_ref().1.peer_certificates();
         let certificate = shown.map(|chain| Arc::new(PeerCertificate::of(chain)));
@@ -76,9 +77,9 @@ impl Secured {
 
     /// Past the runtime, which may not have heard of what the kernel has.
     pub(super) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.tls.get_mut().0.at_once = true;
+        self.tls.get_mut().0.interceptor.0 = true;
         let read = self.try_read(into);
-        self.tls.get_mut().0.at_once = false;
+        self.tls.get_mut().0.interceptor.0 = false;
         read
     }
 
@@ -89,6 +90,11 @@ impl Secured {
     /// Whether nothing is left of what was encrypted.
     pub(super) fn try_flush(&mut self) -> bool {
         at_once(|cx| Pin::new(&mut self.tls).poll_flush(cx)).is_ready()
+    }
+
+    /// The stream, for whoever can wait.
+    pub(super) fn stream(&mut self) -> Pin<&mut TlsStream<Raw>> {
+        Pin::new(&mut self.tls)
     }
 
     fn tcp(&self) -> &TcpStream {
@@ -122,53 +128,23 @@ async fn explain(mut stream: TcpStream, deadline: Instant) {
     linger(stream, deadline.duration_since(Instant::now())).await;
 }
 
-impl AsyncRead for Secured {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for Secured {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_shutdown(cx)
-    }
-}
-
 /// The stream under it.
-#[derive(Debug)]
-struct Raw {
-    stream: TcpStream,
-    /// Reads go to the kernel, whatever the runtime knows.
-    at_once: bool,
-}
+type Raw = Intercepted<TcpStream, AtOnce>;
 
-impl AsyncRead for Raw {
+/// Whether reads go to the kernel, whatever the runtime knows.
+#[derive(Debug)]
+pub(super) struct AtOnce(bool);
+
+impl Intercept<TcpStream> for AtOnce {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: Pin<&mut TcpStream>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.at_once {
-            return Pin::new(&mut self.stream).poll_read(cx, into);
-        }
+        let Self(true) = self else { return stream.poll_read(cx, into) };
         let room = into.initialize_unfilled();
-        match recv(self.stream.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+        match recv(stream.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
             Ok(length) => {
                 into.advance(length);
                 Poll::Ready(Ok(()))
@@ -176,24 +152,6 @@ impl AsyncRead for Raw {
             Err(nix::errno::Errno::EAGAIN) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error.into())),
         }
-    }
-}
-
-impl AsyncWrite for Raw {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

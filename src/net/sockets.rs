@@ -11,9 +11,9 @@
 //! those of one address when `sockets` asks for several, and an old one that overlaps a new
 //! one (`0.0.0.0:8125` becoming `127.0.0.1:8125`) until it is let go.
 //!
-//! Sockets that were handed in ([`HandedIn`]) lie ready before anything is bound. Who wants
-//! exactly such an address gets that socket, and as many of them as were handed in: `sockets`
-//! adds none, since what waits in a socket of our own is lost when we end.
+//! Sockets that were handed in ([`HandedIn`]) are ready before anything is bound. A listener that wants
+//! exactly such an address gets that socket, and as many of them as were handed in. The option `sockets`
+//! adds none to them, since what waits in a socket of our own is lost when we end.
 
 use super::bind::{Spot, WithoutIpv6, spots};
 use super::handed_in::HandedIn;
@@ -113,10 +113,10 @@ impl Sockets {
         Ok(bound.into_iter().flatten().collect())
     }
 
-    /// Lets no more datagrams come to what the last [`bind_all`](Self::bind_all) did not ask
-    /// for. Where another socket shares the port they go there; what has come can be read to
-    /// the end before [`let_go`](Self::let_go). What was handed in still hears: it is not ours,
-    /// and a process after us may want what comes.
+    /// Turns new datagrams away from the sockets that the last [`bind_all`](Self::bind_all) did not ask
+    /// for. Where another socket shares the port, they go there; those that have come can be read before
+    /// [`let_go`](Self::let_go). Sockets that were handed in still receive: they are not ours, and the
+    /// next process may want what comes.
     pub fn turn_away(&self) {
         let leaving = self.held.iter().filter(|(key, _)| !self.wanted.contains(key));
         let ours = leaving.filter(|(_, held)| !held.handed_in);

@@ -303,7 +303,7 @@ impl Claim<'_> {
     }
 }
 
-/// A listener whose clients have no way to say who they are.
+/// Warns of listeners whose clients have no way to show who they are.
 fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
     let principals = || sections.principals.values().flatten();
     if sections.principals.is_empty() || sections.principals.values().any(Option::is_none) {
@@ -312,42 +312,38 @@ fn everybody_is_heard(sections: &Sections, findings: &mut Findings) {
     let by_network = principals().any(|principal| !principal.networks.is_empty());
     let by_certificate = principals().any(|principal| !principal.mtls.is_empty());
     let by_user = principals().any(|principal| !principal.unix.is_empty());
+    let is_known_at = |bind: &str, asks_for_certificates: bool| match bind.parse() {
+        Ok(Address::Unix(_)) => by_user,
+        Ok(Address::Unixgram(_)) => false,
+        Ok(Address::Tcp(_)) if asks_for_certificates => by_network || by_certificate,
+        Ok(Address::Udp(_) | Address::Tcp(_)) | Err(_) => by_network,
+    };
     for (name, listener) in &sections.listeners {
         let Some(listener) = listener else { continue };
         let is_own = listener.principal.is_some()
             || principals().any(|principal| principal.listeners.contains(name));
-        if is_own {
-            continue;
-        }
-        if listener.protocol == Protocol::File {
-            let message = "a file does not say who wrote it, and no principal has this listener: all \
-                           that is read is denied";
-            findings.odd(format!("listeners.{name}.principal"), message);
-        }
-        if listener.protocol == Protocol::Pulse {
-            let message = "there are principals, and no principal has this listener: all that tasks \
-                           leave behind is denied";
-            findings.odd(format!("listeners.{name}.principal"), message);
-        }
-        if listener.protocol != Protocol::Statsd {
-            continue;
-        }
-        let shows_certificate = listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        for (i, bind) in listener.bind.iter().enumerate() {
-            let may_be_known = match bind.parse() {
-                Ok(Address::Unix(_)) => by_user,
-                Ok(Address::Unixgram(_)) => false,
-                Ok(Address::Tcp(_)) if shows_certificate => by_network || by_certificate,
-                Ok(Address::Udp(_) | Address::Tcp(_)) | Err(_) => by_network,
-            };
-            if !may_be_known {
-                let message = "statsd carries no credentials, and no principal has this listener: all \
-                               that comes here is denied";
-                findings.odd(format!("listeners.{name}.bind[{i}]"), message);
+        match listener.protocol {
+            _ if is_own => {}
+            Protocol::File => findings.odd(format!("listeners.{name}.principal"), FILE_UNHEARD),
+            Protocol::Pulse => findings.odd(format!("listeners.{name}.principal"), PULSE_UNHEARD),
+            Protocol::Statsd => {
+                let asks = listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+                let binds = listener.bind.iter().enumerate();
+                for (i, _) in binds.filter(|(_, bind)| !is_known_at(bind, asks)) {
+                    findings.odd(format!("listeners.{name}.bind[{i}]"), STATSD_UNHEARD);
+                }
             }
+            Protocol::Opentsdb | Protocol::Http | Protocol::Influxdb => {}
         }
     }
 }
+
+const FILE_UNHEARD: &str = "a file does not say who wrote it, and no principal has this listener: all \
+                            that is read is denied";
+const PULSE_UNHEARD: &str = "there are principals, and no principal has this listener: all that tasks \
+                             leave behind is denied";
+const STATSD_UNHEARD: &str = "statsd carries no credentials, and no principal has this listener: all \
+                              that comes here is denied";
 
 const TOKEN: &str = "the token";
 

@@ -1,14 +1,13 @@
-//! The way of points through a table, for the length of one batch: a front for each lane.
+//! The way of one batch's points through a table, with a front for each lane.
 //!
-//! The gate stands at its beginning, and there is no other way to a lane for what comes in: a point
-//! that its sender may not write is counted as denied, and one that may pass is given its shape
-//! before any route sees it, and pays for its passage out of its sender's quota, unless the request
-//! that it belongs to has paid. A line whose point is given another shape is never handed on as it
-//! is.
+//! The gate stands at its beginning, and what comes in has no other way to a lane. A point that its
+//! sender may not write is counted as denied. One that may pass is charged to its sender's quota, unless
+//! its whole request was, and is given its shape before any route sees it. A line whose point is given
+//! another shape is never handed on as it came.
 //!
-//! A point is either routed, rule by rule, or goes where the last one of its kind went, by the
-//! [steps](Step) that were noted then. What is counted is added up here and told when the batch
-//! ends.
+//! A point is either routed, rule by rule, or goes where the last one of its series went, by the
+//! [steps](Step) that were noted then. Counts are added up here and written to the books when the
+//! batch ends.
 
 use super::forms;
 use super::memo;
@@ -39,19 +38,19 @@ pub struct Crossing<'t> {
     scratch: Batch,
     shaped: Shaped,
     steps: Vec<Step>,
-    /// Where in windows its series stands.
+    /// Where the series of the last point stands in windows.
     places: Vec<WindowPlace>,
-    /// Whether `steps` are all that was done with the last point.
+    /// Whether `steps` are all that was done with the last point, and hold for the next of its series.
     lasting: bool,
     script: Script,
 }
 
-/// What points pay out of their sender's quota.
+/// How points are charged to their sender's quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toll {
-    /// Each for itself, at this time.
+    /// Each by itself, at this time.
     Each(UnixNanos),
-    /// All have paid together.
+    /// All together, before.
     Paid,
 }
 
@@ -110,8 +109,8 @@ impl<'t> Crossing<'t> {
         self.submitted
     }
 
-    /// Hands a point to the lanes of the routes that take it, and in its place the line that has
-    /// no other one to those that would write that line.
+    /// Hands a point to the lanes of the routes that take it. `line` is the line that it came in, if that
+    /// has no other point; lanes that would write just that line are handed it instead.
     ///
     /// # Errors
     ///
@@ -172,7 +171,7 @@ impl<'t> Crossing<'t> {
         self.arrived(!known.takes.is_empty());
     }
 
-    /// What was done with it says nothing about the next of its series.
+    /// Counts a denied point. What was done with it says nothing about the next of its series.
     #[cold]
     fn deny(&mut self, denial: Denial) {
         self.forget();
@@ -186,7 +185,7 @@ impl<'t> Crossing<'t> {
 
     fn route(&mut self, point: &Point<'_>, line: Option<&[u8]>) {
         self.forget();
-        // Each point of a series has to be seen where series are counted.
+        // Where a quota counts series, each point of a series has to be seen.
         self.lasting = !self.gate.counts_series();
         let (rules, origin, mut hash) = (&self.table.rules, self.origin, None);
         let routed = rules.walk(point, origin, |place, rule, lanes| {
@@ -209,7 +208,7 @@ impl<'t> Crossing<'t> {
         self.arrived(routed);
     }
 
-    /// What was done with the last point, if it can be done alike with the next of its series.
+    /// What was done with the last point, if the same can be done with the next of its series.
     pub fn done(&self) -> Option<Done<'_>> {
         let Self { steps, places, .. } = self;
         self.lasting.then_some(Done { steps, places })
@@ -233,8 +232,8 @@ impl<'t> Crossing<'t> {
         }
     }
 
-    /// Whether the series of a head still stands where it stood. If so it does until the end of the
-    /// batch. To be asked for is to be seen in this window.
+    /// Whether the series of a head still stands where it stood; if so, it does until the end of the
+    /// batch. Asking counts as having seen the series in this window.
     #[inline]
     pub fn is_current(&mut self, known: &memo::Known<'_>) -> bool {
         known.way.lanes.iter().zip(known.places).all(|(lane, place)| {
@@ -244,8 +243,7 @@ impl<'t> Crossing<'t> {
     }
 
     /// Does with a line what was done with an earlier one of its head, which is
-    /// [current](Self::is_current), unless that cannot be done alike any more; then nothing has
-    /// happened.
+    /// [current](Self::is_current). Answers whether that could be done; if not, nothing has happened.
     #[inline]
     pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
         let Way { shape, steps, needs, .. } = known.way;
@@ -281,7 +279,7 @@ impl<'t> Crossing<'t> {
         true
     }
 
-    /// Whether each lane that would get the line as it is takes this one, too.
+    /// Whether every lane that was handed the earlier line as it came can take this one, too.
     fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
         let takes = |step: &Step| match step {
             Step::Take(_) | Step::Absorb(_) => true,

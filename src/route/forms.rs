@@ -1,15 +1,15 @@
 //! What was done with readings, so that those whose form is known are neither parsed, nor routed,
 //! nor encoded again.
 //!
-//! A reading is known by its [`Form`], compared to the last byte. Of each is remembered which
-//! routes took it and, for each lane, what its line begins with; forms that some lane takes in
-//! another way are left alone. Most senders tell the same series in the same order each time, so
-//! the form that followed the last one is looked at first, which spares a search.
+//! A reading is recognised by its [`Form`], compared byte by byte. For each form it is remembered which
+//! routes took it and, for each lane, what its line begins with; forms that some lane takes in another
+//! way are left alone. Most senders send the same series in the same order each time, so the form that
+//! followed the last one is tried first, which saves a search.
 //!
-//! What is remembered dies with the table that it was learnt from, and is bounded, by [`FORMS`] and
-//! by [`TEXT_MAX`]. When it is full it starts anew, and where forms come back too seldom to be
-//! worth it, it takes a rest first. What a form leads to may depend on nothing but the table and
-//! the listener; if it is to depend on who sends it, each who does needs forms of his own.
+//! What is remembered dies with the table that it was learnt from, and is bounded by [`FORMS`] and
+//! [`TEXT_MAX`]. When it is full it starts anew, and if forms come back too seldom to be worth it, it
+//! takes a rest first. What a form leads to must depend only on the table and the listener; if it is to
+//! depend on the sender, each sender needs forms of its own.
 
 use super::router::{Edition, Table};
 use super::script::Script;
@@ -31,7 +31,7 @@ pub(super) struct Forms {
     hasher: foldhash::fast::RandomState,
     /// The form that was met last.
     last: u32,
-    /// How often a form was known since these were empty.
+    /// How often a form was recognised since there were none.
     hits: usize,
     /// How many readings to let pass before more is learnt.
     rest: usize,
@@ -63,7 +63,7 @@ enum Lore {
     Known,
 }
 
-/// That a lane writes the reading.
+/// A lane that writes the reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Write {
     /// By its place in the table.
@@ -72,7 +72,7 @@ pub(super) struct Write {
     pub(super) route: u16,
     /// The hash of the series.
     pub(super) hash: u64,
-    /// Where that is what the line begins with.
+    /// Where in the text what the line begins with stands.
     pub(super) head: (u32, u32),
 }
 
@@ -99,8 +99,7 @@ pub(super) enum Met {
 }
 
 impl Forms {
-    /// Makes ready for more: forgets what was learnt from another table, or all if there is no
-    /// room.
+    /// Gets ready for more: forgets what was learnt from another table, or everything if it is full.
     pub(super) fn align(&mut self, table: &Table) {
         if self.edition != Some(table.edition) {
             *self = Self { edition: Some(table.edition), ..Self::default() };
@@ -145,7 +144,7 @@ impl Forms {
         }
     }
 
-    /// Keeps a form of which nothing is known yet, if there is room.
+    /// Adds a form of which nothing is known yet, if there is room.
     fn add(&mut self, hash: u64, form: &Form<'_>) -> Option<u32> {
         if self.is_full() {
             return None;

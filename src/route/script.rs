@@ -1,4 +1,4 @@
-//! What a crossing did with a reading, as far as it can be done alike with the next of its form.
+//! What a crossing did with a reading, if the same can be done with the next of its form.
 
 use super::forms::Write;
 use crate::lane::Front;
@@ -9,7 +9,7 @@ use protocols::Point;
 pub(super) struct Script {
     /// Whether anybody wants to know.
     is_kept: bool,
-    /// Whether what follows is all.
+    /// Whether the notes below say all that was done.
     is_whole: bool,
     pub(super) takes: Vec<u16>,
     pub(super) writes: Vec<Write>,

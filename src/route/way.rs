@@ -1,25 +1,25 @@
-//! What is done with lines of one series, and done alike with those of many others.
+//! What is done with lines of one series, which is the same for many others.
 //!
-//! Lines of a load go few ways: a kind, a rate, and the same routes and lanes. So each way is told
-//! once, however many series have it; their own is only where they stand in windows.
+//! The lines of a load go few ways: a kind, a rate, and the same routes and lanes. So each way is kept
+//! once, however many series share it; only where a series stands in windows is its own.
 
 use crate::lane::WindowPlace;
 use hashbrown::HashTable;
 use protocols::statsd::Shape;
 use std::hash::BuildHasher;
 
-/// A part of what is done with a point, and is done alike with the next one of its series.
+/// A part of what is done with a point, and can be done with the next one of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The route at this place takes it.
     Take(u16),
     /// The lane at this place adds it to the series' next place in a window.
     Absorb(u16),
-    /// The lane at this place hands the line on as it is, for the route at that.
+    /// The lane hands the line on as it came, for the route.
     Relay {
-        /// In the table.
+        /// Its place in the table.
         lane: u16,
-        /// In the table, too.
+        /// Its place in the table.
         route: u16,
     },
 }
@@ -46,12 +46,12 @@ pub struct Way {
     pub lanes: Box<[u16]>,
 }
 
-/// What steps need of a line that they have not seen before.
+/// What steps need to know of each new line.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Its number: some lane adds it up, or none hands it on and it may be none.
+    /// Its number: some lane adds it up, or it still has to be checked, since no lane hands the line on.
     pub number: bool,
-    /// That it can go out as it is.
+    /// That its value is plain, so that the line can go out as it came.
     pub plain: bool,
 }
 
@@ -67,7 +67,7 @@ impl Needs {
     fn of(steps: &[Step]) -> Self {
         let plain = steps.iter().any(|step| matches!(step, Step::Relay { .. }));
         let is_absorbed = steps.iter().any(|step| matches!(step, Step::Absorb(_)));
-        // What nobody adds up needs not be read, if it is certain that it can be.
+        // A plain value is certain to be a number, and need not be read if nobody adds it up.
         Self { number: is_absorbed || !plain, plain }
     }
 }

@@ -1,6 +1,7 @@
 //! How far a file is, and where that is written down.
 
-use super::batches::{Batch, Cut};
+use super::batch::Batch;
+use super::batches::Cut;
 use super::progress::{Progress, Tail};
 use super::totals::Totals;
 use crate::file_id::hash;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Of one file.
 pub(super) struct Book {
     pub(super) progress: Progress,
-    /// None where nobody could go on.
+    /// None if the submission cannot be resumed.
     at: Option<PathBuf>,
     told: bool,
 }
@@ -56,7 +57,7 @@ impl Book {
     pub(super) fn begin(&mut self, batch: &Batch) -> Begun {
         let (start, end) = (batch.start.offset, batch.end.offset);
         let tail = self.progress.tail.take_if(|tail| tail.start == start);
-        // Only of these, which are short, since it takes its time.
+        // Hashing takes its time; these are short.
         let short = batch.is_open || tail.is_some();
         let text = if short { hash(&batch.body) } else { String::new() };
         let same = tail.as_ref().filter(|tail| tail.hash == text);
@@ -67,7 +68,7 @@ impl Book {
             None => Begun::Send(format!("{}-{start}", self.progress.id)),
         };
         if let (None, Some(Tail { totals: Some(totals), .. })) = (same, &tail) {
-            // What was taken of that line as it was has come in all the same.
+            // The line has changed since, but what was taken of it before counts.
             self.progress.totals.accepted += totals.accepted;
         }
         if same.is_some() {
@@ -95,7 +96,7 @@ impl Book {
         format!("{}-{start}-{end}", self.progress.id)
     }
 
-    /// Writes it down. Where that cannot be done, points are worth more than being able to go on.
+    /// Writes it down. If that fails, submitting the points matters more than being able to resume.
     pub(super) fn keep(&mut self) {
         let Some(at) = &self.at else { return };
         if let Err(error) = self.progress.write(at)
@@ -120,7 +121,7 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::submit::batches::Place;
+    use crate::submit::batch::Place;
     use crate::submit::format::Format;
     use crate::submit::progress::{Asked, Points};
     use crate::submit::source::Identity;

@@ -1,7 +1,8 @@
 //! The batches of a file on their way, in order.
 
 use super::Arguments;
-use super::batches::{Batch, Batches};
+use super::batch::Batch;
+use super::batches::Batches;
 use super::book::{Book, Cuts};
 use super::meter::Meter;
 use super::shipment::{self, Stopped};
@@ -30,7 +31,7 @@ impl<'a> Convoy<'a> {
         book: Arc<Mutex<Book>>,
         meter: Meter,
     ) -> Self {
-        // Who waits for a backend waits for its batches, and would do so once for each of ours.
+        // A request that waits for a backend waits for its `flush`; several at a time wait only once.
         let places = if arguments.wait { WAITING } else { 1 };
         Self { client, arguments, book, meter, shipped: VecDeque::new(), places }
     }

@@ -1,14 +1,14 @@
 //! How far a file has been submitted, in a small file beside it.
 //!
-//! It is written before a request is sent and after the last one was answered. So it tells where to
-//! go on, and where the batches ended that nobody knows about yet: whoever goes on makes the same
-//! batches again, and sends them under the same keys. A file that was submitted to its end is not
-//! submitted again; one that has grown is from there on.
+//! It is written before each request is sent and after the last one was answered. So it says where to
+//! resume, and where the batches ended whose fate is not known yet: the next run makes the same batches
+//! again, and sends them under the same keys. A file that was submitted to its end is not submitted again;
+//! one that has grown is submitted from there on.
 //!
-//! What the file ended with, if no line's end followed it, is remembered by itself ([`Tail`]):
-//! should the file go on, it is known whether that line is still what was sent.
+//! A last line without a line end is remembered separately ([`Tail`]): if the file grows, it is known
+//! whether that line is still what was sent.
 
-use super::batches::Place;
+use super::batch::Place;
 use super::format::Format;
 use super::source::{Identity, Known};
 use super::totals::Totals;
@@ -97,7 +97,7 @@ impl Progress {
             Err(error) => return Err(format!("{error}; {STATE}")),
             Ok(text) => text,
         };
-        // Without power it may be there before what is in it. The keys are the same without it.
+        // After a loss of power there may be a file without its content. The keys are the same without it.
         if text.is_empty() {
             return Ok(None);
         }
@@ -110,8 +110,8 @@ impl Progress {
         Ok(known.map(|known| Self { file: now.identity.clone(), ..known }))
     }
 
-    /// The same for one who asks for this, if that is no other submission; none if it is, and
-    /// nothing has come of the earlier one.
+    /// The same for a run with these options, if that is the same submission; none if it is another one
+    /// and nothing has come of this one.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Progress {
     pub(super) fn asked_for(self, asked: &Asked) -> Result<Option<Self>, String> {
         let differences = self.asked.differences(asked);
         if differences.is_empty() {
-            // Whoever waits asks another question, though it is about the same points.
+            // A request that waits is another request, though it has the same points.
             if self.asked.wait != asked.wait && self.is_waiting() {
                 let before = if self.asked.wait { "with" } else { "without" };
                 return Err(format!("it was interrupted {before} --wait; say the same again"));
@@ -177,9 +177,9 @@ impl Progress {
         }
     }
 
-    /// Writes it, in place of what was there. Two that are at the same file at the same time
-    /// would write the same, but not at the same moment. It does not wait for the disk, which would
-    /// take longer than to submit a small file: without it, the keys protect.
+    /// Writes it, in the place of what was there. Two runs at the same time would write the same, but not
+    /// at the same moment, so each writes a file of its own first. It does not wait for the disk, which
+    /// would take longer than submitting a small file: should it be lost, the keys protect.
     pub(super) fn write(&self, at: &Path) -> io::Result<()> {
         let fresh = beside(at, &format!(".{}", std::process::id()));
         whole_file::replace(at, &fresh, &serde_json::to_vec(self)?, Lasting::Process)

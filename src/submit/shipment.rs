@@ -1,10 +1,10 @@
 //! One batch on its way: its key, and what became of its lines.
 //!
-//! A key is where in the file its batch begins. One that is too large for the gateway goes in
-//! halves, which are batches of their own: where the first ends is written down before it is sent,
-//! so that whoever goes on after an interruption makes the same halves.
+//! The key says where in the file the batch begins. A batch that is too large for the gateway goes in
+//! halves, which are batches of their own: where the first ends is written down before it is sent, so
+//! that a run that resumes makes the same halves.
 
-use super::batches::Batch;
+use super::batch::Batch;
 use super::book::{Begun, Book};
 use super::totals::Totals;
 use crate::client::{Client, Taken, Verdict};
@@ -23,7 +23,7 @@ pub(super) enum Stopped {
     All(String),
 }
 
-/// Sends a batch; what is answered is what became of its lines, or why no batch would be taken.
+/// Sends a batch; answers what became of its lines, or why no batch would be taken.
 pub(super) async fn ship(
     client: Client,
     book: Arc<Mutex<Book>>,
@@ -42,58 +42,64 @@ pub(super) async fn ship(
     Ok(batch)
 }
 
+/// Sends a batch under its key; in halves, where the gateway takes no more at once.
+async fn send(
+    client: &Client,
+    book: &Mutex<Book>,
+    key: String,
+    batch: &mut Batch,
+    deadline: Instant,
+) -> Result<Totals, Stopped> {
+    let mut totals = Totals::default();
+    if batch.lines.is_empty() {
+        return Ok(totals);
+    }
+    let body = Bytes::from(std::mem::take(&mut batch.body));
+    match client.put(&key, body.clone(), deadline, |_| ()).await {
+        Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
+        Verdict::Unsettled(why) => {
+            totals.unsettled += batch.lines.len() as u64;
+            let (first, last) = (first_line(batch), batch.lines.last().copied());
+            totals.tell(first, format!("and up to line {}: {why}", last.unwrap_or_default()));
+        }
+        Verdict::TooLarge => {
+            batch.body = body.into();
+            match batch.halves() {
+                Some(halves) => return send_halves(client, book, halves, deadline).await,
+                None => totals.refuse(first_line(batch), TOO_LONG.to_owned()),
+            }
+        }
+        Verdict::Conflict(why) => return Err(Stopped::File(format!("{why}; {CONFLICT}"))),
+        Verdict::Again { why, .. } => return Err(Stopped::All(format!("given up: {why}"))),
+        Verdict::Never(why) => return Err(Stopped::All(why)),
+    }
+    Ok(totals)
+}
+
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Totals, Stopped>> + Send + 'a>>;
 
-/// In halves, where the gateway takes no more at once.
-fn send<'a>(
+/// One half after the other, each of which may itself go in halves.
+fn send_halves<'a>(
     client: &'a Client,
     book: &'a Mutex<Book>,
-    key: String,
-    batch: &'a mut Batch,
+    halves: [Batch; 2],
     deadline: Instant,
 ) -> Sent<'a> {
     Box::pin(async move {
         let mut totals = Totals::default();
-        if batch.lines.is_empty() {
-            return Ok(totals);
-        }
-        let body = Bytes::from(std::mem::take(&mut batch.body));
-        match client.put(&key, body.clone(), deadline, |_| ()).await {
-            Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
-            Verdict::Unsettled(why) => {
-                totals.unsettled += batch.lines.len() as u64;
-                let (first, last) = (batch.lines.first(), batch.lines.last());
-                let last = last.copied().unwrap_or_default();
-                let text = format!("and up to line {last}: {why}");
-                totals.tell(first.copied().unwrap_or_default(), text);
-            }
-            Verdict::TooLarge => {
-                batch.body = body.into();
-                match batch.halves() {
-                    Some(halves) => {
-                        for mut half in halves {
-                            let begun = Book::lock(book).begin(&half);
-                            match begun {
-                                Begun::Known(known) => totals.add(&known),
-                                Begun::Send(key) => {
-                                    let sent = send(client, book, key, &mut half, deadline);
-                                    totals.add(&sent.await?);
-                                }
-                            }
-                        }
-                    }
-                    None => {
-                        let line = batch.lines.first().copied().unwrap_or_default();
-                        totals.refuse(line, "it is longer than what the gateway takes".into());
-                    }
-                }
-            }
-            Verdict::Conflict(why) => return Err(Stopped::File(format!("{why}; {CONFLICT}"))),
-            Verdict::Again { why, .. } => return Err(Stopped::All(format!("given up: {why}"))),
-            Verdict::Never(why) => return Err(Stopped::All(why)),
+        for mut half in halves {
+            let begun = Book::lock(book).begin(&half);
+            totals.add(&match begun {
+                Begun::Known(known) => known,
+                Begun::Send(key) => send(client, book, key, &mut half, deadline).await?,
+            });
         }
         Ok(totals)
     })
+}
+
+fn first_line(batch: &Batch) -> u64 {
+    batch.lines.first().copied().unwrap_or_default()
 }
 
 fn count(taken: &Taken, lines: &[u64], totals: &mut Totals) {
@@ -106,6 +112,8 @@ fn count(taken: &Taken, lines: &[u64], totals: &mut Totals) {
     }
     totals.refused += taken.unlisted;
 }
+
+const TOO_LONG: &str = "it is longer than what the gateway takes";
 
 const CONFLICT: &str = "it was submitted before with other options or by another version of this \
     program: say the same again, or --again to submit all of the file once more";

@@ -1,12 +1,13 @@
-//! Where a file's bytes come from: a file, compressed or not, or what can only be read once, as a
+//! Where the bytes come from: a file, compressed or not, or something that can be read only once, like a
 //! pipe, a device or standard input.
 
 use crate::file_id::{FileId, Fingerprint};
+use crate::gzip;
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +66,7 @@ pub(super) fn open(path: &Path) -> io::Result<Opened> {
     let identity = Identity::of(&file, &meta)?;
     let known = Some(Known { identity, file: file.try_clone()? });
     let read = Arc::default();
-    let is_packed = is_packed(&file);
+    let is_packed = gzip::is_in(&file);
     let file = BufReader::with_capacity(BUFFER, Counted { inner: file, read: Arc::clone(&read) });
     let source = match is_packed {
         true => Source::Stream(Box::new(MultiGzDecoder::new(file)), 0),
@@ -79,22 +80,22 @@ fn stream(input: impl Read + Send + 'static) -> io::Result<Opened> {
     let read = Arc::default();
     let input = Counted { inner: input, read: Arc::clone(&read) };
     let mut input = BufReader::with_capacity(BUFFER, input);
-    let source: Box<dyn Read + Send> = match input.fill_buf()?.starts_with(GZIP) {
+    let source: Box<dyn Read + Send> = match gzip::is_begun(input.fill_buf()?) {
         true => Box::new(MultiGzDecoder::new(input)),
         false => Box::new(input),
     };
     Ok(Opened { source: Source::Stream(source, 0), known: None, read })
 }
 
-/// Whether the name says nothing of what is there, as `/dev/fd/63` does: it is another thing each
-/// time, and nothing can be kept beside it.
+/// Whether the name does not identify what is there, like `/dev/fd/63`: it is another thing each time, and
+/// nothing can be kept beside it.
 pub(super) fn is_nameless(path: &Path) -> bool {
     path.as_os_str() == "-"
         || ["/dev/stdin", "/dev/fd", "/proc"].iter().any(|place| path.starts_with(place))
 }
 
 impl Source {
-    /// Goes on at so many bytes from the beginning, and no fewer than were read.
+    /// Goes to so many bytes from the beginning, which is never before what was read.
     pub(super) fn go_to(&mut self, offset: u64) -> io::Result<()> {
         match self {
             Self::Plain(file) => {
@@ -141,20 +142,14 @@ impl Identity {
 }
 
 impl Known {
-    /// Whether it is the file that was `before`, perhaps grown; or a copy of it in every respect,
-    /// as one that was moved to another disk.
+    /// Whether it is the file that was `before`, perhaps grown, or an exact copy of it, like one that was
+    /// moved to another disk.
     pub(super) fn continues(&self, before: &Identity) -> bool {
         let now = &self.identity;
         let grown = now.id == before.id && now.size >= before.size;
         let copied = (now.size, now.modified) == (before.size, before.modified);
         (grown || copied) && before.fingerprint.fits(&self.file).unwrap_or(false)
     }
-}
-
-/// Whatever it is called.
-fn is_packed(file: &File) -> bool {
-    let mut head = [0; GZIP.len()];
-    file.read_exact_at(&mut head, 0).is_ok() && head == GZIP
 }
 
 /// Counts what is read.
@@ -176,8 +171,6 @@ impl<R: Seek> Seek for Counted<R> {
         self.inner.seek(to)
     }
 }
-
-const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Enough to tell two files apart that begin with the same names of columns, or end with the same
 /// rows.

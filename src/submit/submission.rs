@@ -1,9 +1,10 @@
 //! One run of the command: file after file, each from where it is known to be.
 
 use super::Arguments;
-use super::batches::{Batches, Form};
+use super::batches::Batches;
 use super::book::Book;
 use super::convoy::Convoy;
+use super::form::Form;
 use super::format::Format;
 use super::meter::Meter;
 use super::progress::{Asked, Points, Progress, is_progress, place_of};

@@ -8,14 +8,16 @@
 
 use super::follow::Open;
 use super::packed::{Packed, is_gzip, is_packed};
+use super::sheet::Refusals;
 use super::{Desk, EVERY, Step, blocking};
 use crate::file_id::FileId;
+use crate::gzip;
 use crate::whole_file::beside;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
@@ -44,9 +46,7 @@ struct State {
 struct Taken {
     id: FileId,
     accepted: u64,
-    refusals: u64,
-    /// The first of them.
-    refused: Vec<String>,
+    refusals: Refusals,
 }
 
 impl Folder {
@@ -139,7 +139,7 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
         let name = open.decoder.name();
         desk.refuse(name, "file_failed", &format!("{name} is compressed"));
         let what = "it is compressed, and not by gzip; unpack it first";
-        open.decoder.refused_whole(what.to_owned());
+        open.decoder.note_refusal(what.to_owned());
         return Ok(true);
     }
     loop {
@@ -164,22 +164,22 @@ async fn read(open: &mut Open, until: Instant, desk: &mut Desk) -> io::Result<bo
 impl Taken {
     fn of(open: &mut Open) -> Self {
         let (id, decoder) = (open.id, &mut open.decoder);
-        let refused = std::mem::take(&mut decoder.refused);
-        Self { id, accepted: decoder.accepted, refusals: decoder.refusals, refused }
+        let refusals = std::mem::take(&mut decoder.refusals);
+        Self { id, accepted: decoder.accepted, refusals }
     }
 
     fn move_away(&self, folder: &Path, path: &Path) -> io::Result<()> {
-        let Self { accepted, refusals, refused, .. } = self;
-        let nothing = *accepted == 0 && *refusals > 0;
+        let Self { accepted, refusals: Refusals { total, listed }, .. } = self;
+        let nothing = *accepted == 0 && *total > 0;
         let folder = folder.join(if nothing { "refused" } else { "done" });
         fs::create_dir_all(&folder)?;
         let place = free(&folder, path);
-        if *refusals > 0 {
+        if *total > 0 {
             let mut text = String::new();
-            for what in refused {
+            for what in listed {
                 let _ = writeln!(text, "{what}");
             }
-            let _ = writeln!(text, "{refusals} refused, {accepted} accepted");
+            let _ = writeln!(text, "{total} refused, {accepted} accepted");
             fs::write(beside(&place, ".refused"), text)?;
         }
         fs::rename(path, place)
@@ -211,9 +211,7 @@ impl State {
 
 /// What is compressed by gzip, whatever it is called, is unpacked.
 fn open(path: PathBuf, desk: &mut Desk) -> io::Result<Open> {
-    let mut head = [0; 2];
-    let read = fs::File::open(&path)?.read_exact_at(&mut head, 0);
-    let is_packed = read.is_ok() && head == GZIP || is_gzip(&path);
+    let is_packed = gzip::is_in(&fs::File::open(&path)?) || is_gzip(&path);
     let mut open = Open::new(path, is_packed, desk)?;
     let begun = open.begin().map_err(|flaw| desk.refuse_rest(&mut open, flaw));
     if let Err(Step::Failed(error)) = begun { Err(error) } else { Ok(open) }
@@ -226,9 +224,6 @@ fn free(folder: &Path, path: &Path) -> PathBuf {
     let mut places = std::iter::once(plain.clone()).chain(others);
     places.find(|place| place.symlink_metadata().is_err()).unwrap_or_default()
 }
-
-/// How such a file begins.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Of one look.
 const LISTED: usize = 100_000;

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio::time::Instant;
 
-/// All that are open.
+/// All followed files that are open.
 pub(super) struct Followed {
     globs: Vec<Glob>,
     files: BTreeMap<FileId, Open>,
-    /// Those that there were too many of at the last look, which were counted then.
+    /// Those beyond the limit at the last look, which were counted then.
     over: BTreeSet<FileId>,
     /// Those that could not be opened at the last look, which were counted then.
     failed: BTreeSet<PathBuf>,
@@ -33,17 +33,17 @@ pub(super) struct Open {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) decoder: Decoder,
-    /// If it is compressed.
+    /// How it is unpacked, if it is compressed.
     pub(super) packed: Option<Packed>,
-    /// How many lines there are yet to be passed over, since they were read before.
+    /// How many lines are still to be skipped, since they were read before.
     pub(super) known: u64,
-    /// Of what was read, if it is not.
+    /// Traces of what was read, if it is not compressed.
     traces: Traces,
     /// How long it was at the last look, and when it was changed.
     seen: Option<(u64, SystemTime)>,
     /// It cannot be read, which was counted.
     failed: bool,
-    /// For how many looks it has been neither at a place that is looked at nor grown.
+    /// For how many looks it has neither been found at a followed path nor grown.
     quiet: u32,
 }
 
@@ -68,7 +68,7 @@ impl Followed {
         if self.globs.is_empty() {
             return;
         }
-        // What is not read does not grow quiet.
+        // While nothing is read, no file counts as quiet.
         let waits = desk.has_to_wait();
         self.files.values_mut().for_each(|open| open.quiet += u32::from(!waits));
         self.find(desk);
@@ -105,14 +105,12 @@ impl Followed {
             self.globs.iter().for_each(|glob| glob.find(max.saturating_add(OVER), &mut found));
             self.watch.keep(std::mem::take(&mut found.folders));
         });
-        let (mut over, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        let mut over = BTreeSet::new();
         for (path, meta) in found.files {
             let id = FileId::of(&meta);
             if let Some(open) = self.files.get_mut(&id) {
                 (open.path, open.quiet) = (path, 0);
-                continue;
-            }
-            if self.files.len() >= max {
+            } else if self.files.len() >= max {
                 if over.insert(id) && !self.over.contains(&id) {
                     let name = path.display().to_string();
                     desk.refuse(&name, "file_limit", &name);
@@ -124,7 +122,14 @@ impl Followed {
                 }
             }
         }
-        for (path, error) in found.failed {
+        self.over = over;
+        self.fail(found.failed, desk);
+    }
+
+    /// Counts those that cannot be opened, once for as long as that is so.
+    fn fail(&mut self, errors: Vec<(PathBuf, io::Error)>, desk: &Desk) {
+        let mut failed = BTreeSet::new();
+        for (path, error) in errors {
             // What is not there was renamed or removed just now.
             if error.kind() != io::ErrorKind::NotFound {
                 if !self.failed.contains(&path) {
@@ -133,13 +138,13 @@ impl Followed {
                 failed.insert(path);
             }
         }
-        (self.over, self.failed) = (over, failed);
+        self.failed = failed;
     }
 
     /// Closes those that are gone, and are not written to any more.
     fn close(&mut self, desk: &mut Desk) {
         self.files.retain(|id, open| {
-            // More may be there than are looked at.
+            // It may still be at its path, if there are more files than are looked at.
             let stays =
                 open.quiet <= QUIET || blocking(|| FileId::at(&open.path)).as_ref() == Some(id);
             if !stays {
@@ -156,7 +161,7 @@ impl Followed {
 }
 
 impl Open {
-    /// A file that is read from where that ended before. Blocks.
+    /// Opens a file, to be read from where reading ended before. Blocks.
     pub(super) fn new(path: PathBuf, is_gzip: bool, desk: &mut Desk) -> io::Result<Self> {
         let mut file = File::open(&path)?;
         let id = FileId::of(&file.metadata()?);
@@ -208,7 +213,7 @@ impl Open {
         Ok(len)
     }
 
-    /// Of what was read, as it lies there.
+    /// Traces of the bytes that were read, as they are on disk.
     fn traces(&self) -> &Traces {
         self.packed.as_ref().map_or(&self.traces, Packed::traces)
     }
@@ -266,7 +271,7 @@ impl Open {
         }
     }
 
-    /// A file that was cut, or written anew in place, says something new.
+    /// A file that was truncated, or rewritten in place, is read from its beginning.
     fn restart_if_other(&mut self, desk: &mut Desk) {
         let Ok(meta) = blocking(|| self.file.metadata()) else { return };
         let now = meta.modified().ok().map(|modified| (meta.len(), modified));
@@ -294,7 +299,7 @@ impl Open {
     }
 }
 
-/// How many lines of a file of that name count already.
+/// How many lines of a file of that name were counted before.
 fn known_lines(path: &Path, desk: &Desk) -> u64 {
     if desk.context.config.once { desk.positions.lines_of(path) } else { 0 }
 }
@@ -304,7 +309,7 @@ fn beginning(file: &mut File, is_gzip: bool, most: u64) -> io::Result<Vec<u8>> {
     let mut beginning = Vec::new();
     file.rewind()?;
     if is_gzip {
-        // One that is cut off has a beginning, too.
+        // Even if it is cut off it has a beginning.
         let _ = MultiGzDecoder::new(&mut *file).take(most).read_to_end(&mut beginning);
     } else {
         file.take(most).read_to_end(&mut beginning)?;
@@ -312,5 +317,5 @@ fn beginning(file: &mut File, is_gzip: bool, most: u64) -> io::Result<Vec<u8>> {
     Ok(beginning)
 }
 
-/// How many are looked at that are not to be opened.
+/// How many files beyond the limit are looked at.
 const OVER: usize = 4096;

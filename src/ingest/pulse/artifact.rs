@@ -4,20 +4,21 @@
 //! GET <root_url>/api/queue/v1/task/<task>/runs/<run>/artifacts/<name>
 //!   ├─► 200                ─► its bytes
 //!   ├─► 303, Location      ─► from there, at most five times
-//!   ├─► 403, 404, 410      ─► not to be had; the next name
-//!   ├─► 424                ─► the task has left an error there
+//!   ├─► 403, 404, 410      ─► not to be had; try the next name
+//!   ├─► 424                ─► the task has left an error in its place
 //!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles
 //! ```
 //!
-//! Requests to the Taskcluster itself are signed, if there are credentials, each for itself. Nobody
-//! else is shown a signature. Where an artifact is kept is for the queue to say, but of a mere link
-//! (`reference`) it is the task who says it, and a task must not have this host fetch what only this
-//! host can reach: links are followed only where the configuration says so, and from https only to
-//! https.
+//! Requests to the Taskcluster itself are signed, if there are credentials; no other server is shown a
+//! signature. Usually the queue decides where an artifact is kept. For a mere link (`reference`) the
+//! task does, and a task must not make this host fetch what only this host can reach. So links are
+//! followed only where the configuration allows it. From https, redirects are followed only to https.
 
-use super::config::{Retry, Tasks};
+use super::answer::{Failure, away, broken, is_reference, refused};
+use super::config::Tasks;
 use super::content::{self, Claims, Problem};
 use super::reason::Reason;
+use super::retry::Retry;
 use crate::access::{SigningKey, Target};
 use crate::clock::Clock;
 use crate::tls;
@@ -25,11 +26,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use protocols::pulse::TaskId;
-use reqwest::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
-};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode, Url};
-use serde::Deserialize;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
@@ -53,25 +51,16 @@ pub(super) struct Artifacts {
 /// What an artifact has in it.
 #[derive(Debug)]
 pub(super) struct Artifact<'a> {
-    /// By which of the names it was found.
+    /// The name that it was found by.
     pub(super) name: &'a str,
     /// Unpacked.
     pub(super) content: Vec<u8>,
-    /// Its place among those that are in memory.
+    /// Its place among the artifacts that may be in memory at a time.
     _turn: SemaphorePermit<'a>,
 }
 
-/// Why a request came to nothing.
-#[derive(Debug)]
-enum Failure {
-    /// It would not come to anything else.
-    Final(Problem),
-    /// It may, later.
-    Passing(Problem, Option<Duration>),
-}
-
 impl Artifacts {
-    /// Of a configuration that was judged: bodies up to so many bytes, each within so long.
+    /// By a configuration that was judged: `bytes_max` for an artifact, `patience` for an attempt.
     ///
     /// # Errors
     ///
@@ -146,7 +135,7 @@ impl Artifacts {
         url.set_path(&format!("{}{path}", self.root.path().trim_end_matches('/')));
         let mut failures = 0;
         loop {
-            // It is never closed. Others may have the turn while this one waits.
+            // The semaphore is never closed. Others may have the turn while this one sleeps.
             let turn = self.turns.acquire().await;
             let turn = turn.map_err(|error| away(error.to_string()))?;
             let attempt = timeout(self.patience, self.attempt(url.clone())).await;
@@ -162,7 +151,7 @@ impl Artifacts {
             if failures == RETRIES {
                 return Err(problem);
             }
-            sleep(delay(self.retry, failures, after, rand::random())).await;
+            sleep(self.retry.delay(failures, after, rand::random())).await;
             failures += 1;
         }
     }
@@ -174,7 +163,7 @@ impl Artifacts {
             let is_ours = url.origin() == self.root.origin();
             let answer = self.get(&url, is_ours).await?;
             if is_ours {
-                // Where it is kept, anybody can say anything.
+                // Other servers are not trusted to say what the artifact should be.
                 claims = claims.or(Claims::of(answer.headers()));
             }
             match answer.status() {
@@ -268,92 +257,7 @@ fn may_lead(from: &Url, to: &Url) -> bool {
     is_safe && to.has_host()
 }
 
-/// What the queue says of where an artifact is kept, or is made up by the task.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Kept {
-    storage_type: Option<String>,
-}
-
-/// Whether it was the task who said where an answer leads.
-async fn is_reference(answer: Response) -> bool {
-    let header = answer.headers().get("x-taskcluster-artifact-storage-type");
-    let told = header.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
-    let kind = match told {
-        Some(kind) => Some(kind),
-        None => {
-            let body = beginning(answer).await;
-            serde_json::from_slice::<Kept>(&body).ok().and_then(|kept| kept.storage_type)
-        }
-    };
-    matches!(kind.as_deref().map(str::trim), Some("reference" | "redirect"))
-}
-
-/// What an answer means that is neither an artifact nor leads to one.
-async fn refused(answer: Response, is_ours: bool) -> Failure {
-    let (status, after) = (answer.status(), retry_after(answer.headers()));
-    let reason = match status.as_u16() {
-        408 | 425 | 429 | 500..=599 => {
-            let text = format!("the queue answers {status}");
-            return Failure::Passing(away(text), after);
-        }
-        401 | 403 => Reason::Forbidden,
-        404 => Reason::Missing,
-        410 => Reason::Expired,
-        424 if is_ours => Reason::Error,
-        _ => Reason::Answer,
-    };
-    let body = beginning(answer).await;
-    let said: Said = serde_json::from_slice(&body).unwrap_or_default();
-    let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
-    let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
-    Failure::Final(Problem(reason, text))
-}
-
-/// The words of an answer that refuses.
-#[derive(Default, Deserialize)]
-struct Said {
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-/// The first few KiB of a body; less if it breaks off.
-async fn beginning(mut answer: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > BEGINNING {
-            break;
-        }
-    }
-    body
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let secs = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(secs))
-}
-
-fn broken(error: reqwest::Error) -> Failure {
-    let text = tls::client::explain(&error).unwrap_or_else(|| innermost(&error.without_url()));
-    Failure::Passing(away(text), None)
-}
-
-/// The cause, which says more than what it caused.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(cause) = inner.source() {
-        inner = cause;
-    }
-    inner.to_string()
-}
-
-const fn away(text: String) -> Problem {
-    Problem(Reason::Unavailable, text)
-}
-
-/// Of reasons that let another name be tried, how much they tell; 0 of all others.
+/// How telling a reason is, of those after which another name is tried; 0 for all others.
 const fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::Missing => 1,
@@ -363,27 +267,14 @@ const fn rank(reason: Reason) -> u8 {
     }
 }
 
-/// The delay after so many failures: half of it for certain, and the rest by the dice, so that those
-/// who failed together do not come back together. Who says when to come back is not asked earlier,
-/// within reason.
-fn delay(retry: Retry, failures: u32, after: Option<Duration>, random: f64) -> Duration {
-    let doubled = retry.first.0.saturating_mul(1 << failures.min(16)).min(retry.max.0);
-    let jittered = doubled.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
-    after.map_or(jittered, |after| after.min(retry.max.0).max(jittered))
-}
-
 /// What stands in a path as it is: letters, digits, these, and the slash between folders.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
-/// As often a request is repeated.
+/// How often a request is repeated.
 const RETRIES: u32 = 5;
 const REDIRECTS: u32 = 5;
-/// As many artifacts are in memory at a time, packed and unpacked.
+/// How many artifacts are in memory at a time, packed and unpacked.
 const TURNS: usize = 8;
-/// How much is read of a body that is not an artifact.
-const BEGINNING: usize = 4 << 10;
-/// How much of it is told.
-const WORDS: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -521,22 +412,6 @@ mod tests {
         assert!(leads("http://a/", "https://b/"));
         assert!(!leads("https://a/", "http://b/"));
         assert!(!leads("http://a/", "file:///b") && !leads("http://a/", "ftp://b/"));
-    }
-
-    #[test]
-    fn delays_double_and_a_wish_is_kept() {
-        let retry = Retry::default();
-        let secs = |failures, after: Option<u64>, random| {
-            delay(retry, failures, after.map(Duration::from_secs), random).as_secs_f64()
-        };
-        assert_eq!(
-            (0..7).map(|n| secs(n, None, 1.0)).sum::<f64>(),
-            2. + 4. + 8. + 16. + 32. + 120.
-        );
-        assert_eq!(secs(1, None, 0.0), 2.0);
-        assert_eq!(secs(0, Some(7), 0.5), 7.0);
-        assert_eq!(secs(0, Some(3600), 0.5), 60.0);
-        assert_eq!(secs(5, Some(1), 1.0), 60.0);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) struct Line {
     connection: Connection,
     channel: Channel,
     consumer: Consumer,
-    /// Whatever else happens, its end is that of the stream.
+    /// Severs the stream when this is dropped, whatever else happens.
     _severing: DropGuard,
 }
 
@@ -84,7 +84,7 @@ impl Source {
     }
 
     async fn attach_over(&self, stream: Carrier, severing: DropGuard) -> lapin::Result<Line> {
-        // It asks once, and is not to try again: by then there is another stream.
+        // The client asks for it once. It must not connect again by itself: its source does that.
         let stream = Mutex::new(Some(stream));
         let take = async move |_: AMQPUri, _| match stream.lock() {
             Ok(mut stream) => stream.take().map(AsyncTcpStream::Plain).ok_or_else(gone),
@@ -117,9 +117,9 @@ impl Line {
         poll_fn(|cx| Pin::new(&mut *consumer).poll_next(cx)).await
     }
 
-    /// Has no more messages sent.
+    /// Stops the broker from sending more messages.
     pub(super) async fn pause(&self) {
-        // Where that fails nothing comes any more, either.
+        // If that fails the connection is broken, and nothing more comes over it either.
         let _ = timeout(CLOSE_WAIT, self.channel.basic_cancel(TAG.into(), CANCEL)).await;
     }
 
@@ -152,7 +152,7 @@ fn gone() -> lapin::Error {
 /// Unique in our channel.
 const TAG: &str = "pointsman";
 const CANCEL: BasicCancelOptions = BasicCancelOptions { nowait: false };
-/// Who is silent for twice as long is gone.
+/// A broker that is silent for twice as long is gone.
 const HEARTBEAT_SECS: u16 = 30;
 const CONNECT_WAIT: Duration = Duration::from_secs(15);
 const ANSWER_WAIT: Duration = Duration::from_secs(15);

@@ -1,10 +1,11 @@
 //! How bytes travel to the broker: our own streams, with our own TLS, under the AMQP client.
 //!
-//! The client wants to connect by itself, over a runtime that it is given. It is given one whose
-//! streams are those that were connected here, so that certificates are judged, renewed and explained
-//! as everywhere else, and no second TLS is built in. They can be severed: the client keeps a thread
-//! for each, which a broker that never says a word would otherwise keep for ever.
+//! The client connects by itself, using a runtime that it is given. The runtime it gets here has streams
+//! that we have connected, so that certificates are judged, renewed and explained as everywhere else,
+//! and no second TLS library is linked. The streams can be severed: the client has a thread for each,
+//! which would otherwise last for ever if the broker never says a word.
 
+use crate::net::{Intercept, Intercepted};
 use crate::tls;
 use async_rs::traits::{AsyncToSocketAddrs, Reactor};
 use async_rs::util::RuntimeParts;
@@ -24,10 +25,10 @@ use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A stream, with TLS or without, until it is severed.
-pub(super) type Carrier = Compat<Severable>;
+pub(super) type Carrier = Compat<Intercepted<Box<dyn Duplex>, Severed>>;
 
 /// Something that is read and written.
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -53,43 +54,24 @@ pub(super) async fn connect(
         AMQPScheme::AMQP => Box::new(stream),
         AMQPScheme::AMQPS => Box::new(tls.connect(host, stream).await?),
     };
-    Ok(Severable { stream, severed: Box::pin(sever.clone().cancelled_owned()) }.compat())
+    let interceptor = Severed(Box::pin(sever.clone().cancelled_owned()));
+    Ok(Intercepted { stream, interceptor }.compat())
 }
 
-/// A stream that ends when somebody says so, whatever the other end does.
-pub(super) struct Severable {
-    stream: Box<dyn Duplex>,
-    severed: Pin<Box<WaitForCancellationFutureOwned>>,
-}
+/// What ends a stream when somebody says so, whatever the other end does.
+pub(super) struct Severed(Pin<Box<WaitForCancellationFutureOwned>>);
 
-impl AsyncRead for Severable {
+impl<S: AsyncRead> Intercept<S> for Severed {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.severed.as_mut().poll(cx).is_ready() {
+        if self.0.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for Severable {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        stream.poll_read(cx, into)
     }
 }
 

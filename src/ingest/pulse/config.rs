@@ -1,7 +1,8 @@
 //! The keys of a listener of finished tasks, as a configuration writes them.
 
+use super::retry::Retry;
 use crate::tls::ClientSettings;
-use crate::units::{Secret, Span};
+use crate::units::Secret;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ pub struct Broker {
     pub username: String,
     /// The password; better `password_file`.
     pub password: Option<Secret>,
-    /// The file that has it.
+    /// The file that contains it.
     pub password_file: Option<PathBuf>,
     /// The last part of the queue's name: `queue/<username>/<queue>`.
     #[serde(default = "queue")]
@@ -30,19 +31,19 @@ pub struct Broker {
     pub tls: Option<ClientSettings>,
 }
 
-/// Where what tasks leave behind is fetched.
+/// Where the artifacts of tasks are fetched.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tasks {
     /// The Taskcluster.
     pub root_url: String,
-    /// Whose credentials requests are signed with; without any they are not.
+    /// Whose credentials requests are signed with; without any they are not signed.
     pub client_id: Option<String>,
     /// The key; better `access_token_file`.
     pub access_token: Option<Secret>,
     /// The file that has it.
     pub access_token_file: Option<PathBuf>,
-    /// A task's route of this word, a dot and a series says that it has points for that series.
+    /// A task route made of this word, a dot and a series says that the task has points for that series.
     #[serde(default = "route")]
     pub route: String,
     /// Names of artifacts; the first one that is there is taken.
@@ -56,23 +57,6 @@ pub struct Tasks {
     pub retry: Retry,
     /// Whom to trust and what to show, where URLs begin with `https://`.
     pub tls: Option<ClientSettings>,
-}
-
-/// Delays that double.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retry {
-    /// The first.
-    pub first: Span,
-    /// The longest.
-    pub max: Span,
-}
-
-impl Default for Retry {
-    /// Five repetitions last for a minute together.
-    fn default() -> Self {
-        Self { first: Span::secs(2), max: Span::secs(60) }
-    }
 }
 
 impl Broker {

@@ -1,10 +1,12 @@
-//! What was sent as an artifact: whether it is whole, and what is in it once it is unpacked. Pure.
+//! What was sent as an artifact: whether it is intact, and what it contains once unpacked. Pure.
 //!
 //! A queue may say how many bytes there have to be and what their SHA-256 is, packed
-//! (`…-transfer-…`) and unpacked (`…-content-…`). gzip is known by its header or by its first bytes;
-//! one that is called `.gz` may be packed once more by whoever stores it, and no further.
+//! (`…-transfer-…`) and unpacked (`…-content-…`). gzip is recognised by the header or by its first
+//! bytes. An artifact that is a `.gz` file may have been packed a second time by its storage, so it is
+//! unpacked up to twice.
 
 use super::reason::Reason;
+use crate::gzip;
 use flate2::read::MultiGzDecoder;
 use reqwest::header::HeaderMap;
 use ring::digest::{SHA256, digest};
@@ -65,7 +67,7 @@ impl Claim {
     }
 }
 
-/// Why it cannot be taken, and more of it for a person.
+/// Why it cannot be taken, and the details for a person.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem(pub(super) Reason, pub(super) String);
 
@@ -91,7 +93,7 @@ pub(super) fn open(
         }
     };
     claims.unpacked.check(&plain, "unpacked")?;
-    if plain.starts_with(GZIP) { gunzip(&plain, max) } else { Ok(plain) }
+    if gzip::is_begun(&plain) { gunzip(&plain, max) } else { Ok(plain) }
 }
 
 fn gunzip(packed: &[u8], max: usize) -> Result<Vec<u8>, Problem> {
@@ -116,7 +118,6 @@ fn hex_sha256(bytes: &[u8]) -> String {
     text
 }
 
-const GZIP: &[u8] = &[0x1f, 0x8b];
 /// How much of an encoding's name is told.
 const ENCODING_SAMPLE: usize = 20;
 

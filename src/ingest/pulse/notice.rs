@@ -1,4 +1,4 @@
-//! A message that a task has ended: which run, for which series, and by which key it is known again.
+//! A message that a task has ended: which run, for which series, and the key that identifies it.
 
 use super::reason::Reason;
 use crate::access::is_fit;
@@ -26,13 +26,13 @@ pub(super) struct Notice {
 /// Why there is nothing to be done about a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Void {
-    /// It is none, for this reason.
+    /// It is not a proper message, for this reason.
     Refused(&'static str, Marks, String),
-    /// It is one of no interest: of this kind.
+    /// It is of no interest; the kind that is noticed.
     Passed(&'static str),
 }
 
-/// What is to be looked at of a delivery.
+/// The parts of a delivery that matter here.
 pub(super) struct Envelope<'d> {
     pub(super) exchange: &'d str,
     /// The routing key, and those in the header `CC`.
@@ -60,7 +60,7 @@ impl<'d> Envelope<'d> {
 
     /// Reads it, for tasks with that route, published at one of these exchanges.
     pub(super) fn open(&self, route: &str, exchanges: &[String]) -> Result<Notice, Void> {
-        // What was bound under an earlier configuration goes on coming.
+        // A binding of an earlier configuration lasts, and its messages keep coming.
         if !exchanges.iter().any(|known| known == self.exchange) {
             return Err(Void::Passed("other_exchange"));
         }
@@ -93,13 +93,13 @@ impl<'d> Envelope<'d> {
 }
 
 impl Notice {
-    /// The same of each message about this end of this run, and of no other.
+    /// The same for every message about this end of this run, and for no other message.
     pub(super) fn key(&self) -> String {
         let Self { exchange, task, run, .. } = self;
         format!("{exchange} {task} {run}")
     }
 
-    /// By what its errors are told.
+    /// What its errors are reported with.
     pub(super) fn marks(&self) -> Marks {
         marks(&self.task, self.run)
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Hundreds of runs take less.
+/// Enough for a task with hundreds of runs.
 const PAYLOAD_MAX: usize = 1 << 20;
 
 #[cfg(test)]

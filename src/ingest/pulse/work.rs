@@ -22,7 +22,7 @@ pub(super) struct Desk {
     artifacts: Artifacts,
 }
 
-/// How work on a message ends before its time: the listener stops, and somebody else may have it.
+/// Work on a message ended early, because the listener stops; the broker gives it to somebody else.
 struct Left;
 
 impl Desk {
@@ -40,7 +40,7 @@ impl Desk {
             }
         };
         if done.is_ok() {
-            // If the line is gone it comes again, and is known then.
+            // If the connection is gone the message comes again, and is recognised then.
             let _ = delivery.acker.ack(BasicAckOptions::default()).await;
         }
     }
@@ -76,7 +76,8 @@ impl Desk {
         Ok(())
     }
 
-    /// The message's key; none if it was dealt with. A twin that is at work is waited for.
+    /// Claims the message's key; none if it was dealt with before. Waits while the same message is in hand
+    /// elsewhere.
     async fn claim(&self, notice: &Notice) -> Result<Option<Claim>, Left> {
         let Context { busy, stop, keys, .. } = &self.context;
         let key = notice.key();
@@ -91,7 +92,7 @@ impl Desk {
         }
     }
 
-    /// What becomes of it for good.
+    /// Fetches its artifact, hands over the points, and waits for what becomes of them.
     async fn work(&self, notice: &Notice) -> Result<Result<(), Problem>, Left> {
         let mut intake = self.context.intake();
         intake.about(notice.marks());
@@ -106,7 +107,7 @@ impl Desk {
         self.context.book.received_bytes.add(artifact.content.len() as u64);
         let (slip, receipt) = Slip::new(Level::Queued);
         self.hand_over(notice, &artifact, intake, &slip).await?;
-        // What waits takes no memory that others need.
+        // While it waits it must not hold memory that others need.
         drop((artifact, slip));
         self.settled(receipt).await
     }
@@ -145,7 +146,7 @@ impl Desk {
         slip: &Slip,
     ) -> Result<(), Left> {
         if let Some(time) = notice.ended.resolved {
-            // So that a message that comes again, whatever happens, makes the same points.
+            // So that the same message always makes the same points.
             intake.date(time);
         }
         loop {
@@ -202,11 +203,11 @@ impl Desk {
     }
 }
 
-/// A message is told by its key alone.
+/// A message is identified by its key alone.
 const FINGERPRINT: Fingerprint = Fingerprint([0; 32]);
 /// How much of an artifact is handed over at once.
 const CHUNK: usize = 64 << 10;
-/// How often it is looked whether there is room.
+/// How often to look whether there is room.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a twin is waited for before it is asked again.
+/// How long to wait for the same message elsewhere before asking again.
 const TWIN: Duration = Duration::from_secs(600);

@@ -101,15 +101,23 @@ impl Queue {
     fn work(&self, work: Work) -> Work {
         let mut place = self.spool();
         let Some(spool) = place.as_mut() else { return Work::default() };
-        let Work { fetch, erase, store } = work;
-        let fetched: Result<Vec<_>, _> =
-            fetch.into_iter().map(|id| Ok((id, spool.read(id)?))).collect();
-        let written = write(spool, &erase, &store);
-        let damage = [fetched.as_ref().err(), written.as_ref().err().map(|failure| &failure.error)];
-        if let Some(error) = damage.into_iter().flatten().find(|error| error.is_damage()) {
+        let done = Done::of(work, spool);
+        if let Some(error) = done.damage() {
             let aside = self.set_aside(spool, error);
             return self.begin_anew(aside.is_ok());
         }
+        let (next, tidies) = self.settle(done, spool);
+        drop(place);
+        if tidies {
+            self.tidy_later();
+        }
+        self.changes.send_modify(|version| *version = version.wrapping_add(1));
+        next
+    }
+
+    /// Tells the line what came of it. Answers what comes next, and whether the file may go soon.
+    fn settle(&self, done: Done, spool: &Spool) -> (Work, bool) {
+        let Done { fetched, written, erase, store } = done;
         let mut line = self.line();
         let mut desk = self.desk();
         let mut lost = 0;
@@ -135,13 +143,7 @@ impl Queue {
         let tidies = off_disk && !std::mem::replace(&mut desk.to_be_tidied, off_disk);
         drop(desk);
         self.note(&line);
-        drop(line);
-        drop(place);
-        if tidies {
-            self.tidy_later();
-        }
-        self.changes.send_modify(|version| *version = version.wrapping_add(1));
-        next
+        (next, tidies)
     }
 
     fn tidy_later(&self) {
@@ -241,6 +243,30 @@ impl Queue {
 fn shrink(spool: &mut Spool) {
     if let Err(error) = spool.shrink() {
         tracing::debug!(%error, "the spool stays as large as it is");
+    }
+}
+
+/// Some work, and what came of it.
+struct Done {
+    fetched: Result<Vec<(i64, Option<Load>)>, Error>,
+    written: Result<(), Failure>,
+    erase: Vec<i64>,
+    store: Vec<(Record, Load)>,
+}
+
+impl Done {
+    fn of(work: Work, spool: &mut Spool) -> Self {
+        let Work { fetch, erase, store } = work;
+        let fetched = fetch.into_iter().map(|id| Ok((id, spool.read(id)?))).collect();
+        let written = write(spool, &erase, &store);
+        Self { fetched, written, erase, store }
+    }
+
+    /// What shows that the file is damaged, if it is.
+    fn damage(&self) -> Option<&Error> {
+        let written = self.written.as_ref().err().map(|failure| &failure.error);
+        let errors = [self.fetched.as_ref().err(), written];
+        errors.into_iter().flatten().find(|error| error.is_damage())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::database::{self, Database, Format, checksum};
 use crate::lane::Durability;
 use crate::waybill::Waybill;
 use protocols::UnixNanos;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use std::path::{Path, PathBuf};
 
 /// The file of one backend.
@@ -138,13 +138,11 @@ impl Spool {
         if store.is_empty() && !self.database.exists() {
             return Ok(());
         }
-        let (kind, size) = (
-            self.kind,
-            store.iter().map(|(record, _)| (record.bytes + record.waybill) as u64).sum(),
-        );
-        if !store.is_empty() && !self.database.has_room(size)? {
+        let sizes = store.iter().map(|(record, _)| (record.bytes + record.waybill) as u64);
+        if !store.is_empty() && !self.database.has_room(sizes.sum())? {
             return Err(database::Error::Full.into());
         }
+        let kind = self.kind;
         let transaction = self.database.open()?.transaction()?;
         let mut delete = transaction.prepare_cached("DELETE FROM payloads WHERE id = ?1")?;
         for id in erase {
@@ -152,27 +150,8 @@ impl Spool {
         }
         drop(delete);
         if !store.is_empty() {
-            transaction
-                .execute("INSERT OR REPLACE INTO backend (one, kind) VALUES (1, ?1)", [kind])?;
+            insert(&transaction, kind, store)?;
         }
-        let mut insert = transaction.prepare_cached(
-            "INSERT INTO payloads (id, seq, part, born, points, checksum, body, waybill)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?;
-        for (Record { id, order, points, born, .. }, Load { body, waybill }) in store {
-            let (sum, waybill) = (checksum(body), written(waybill));
-            insert.execute(params![
-                id,
-                order.0,
-                order.1,
-                born.0,
-                points,
-                sum,
-                &body[..],
-                waybill
-            ])?;
-        }
-        drop(insert);
         transaction.commit()?;
         Ok(())
     }
@@ -201,6 +180,25 @@ impl Spool {
     pub(super) fn set_aside(&mut self) -> Result<PathBuf, Error> {
         Ok(self.database.set_aside()?)
     }
+}
+
+/// Inserts the records, and notes the kind of backend that they are for.
+fn insert(
+    transaction: &Transaction<'_>,
+    kind: &str,
+    store: &[(Record, Load)],
+) -> Result<(), rusqlite::Error> {
+    transaction.execute("INSERT OR REPLACE INTO backend (one, kind) VALUES (1, ?1)", [kind])?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO payloads (id, seq, part, born, points, checksum, body, waybill)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    for (Record { id, order, points, born, .. }, Load { body, waybill }) in store {
+        let (sum, waybill) = (checksum(body), written(waybill));
+        let (seq, part) = order;
+        insert.execute(params![id, seq, part, born.0, points, sum, &body[..], waybill])?;
+    }
+    Ok(())
 }
 
 fn written(waybill: &Waybill) -> Option<Vec<u8>> {

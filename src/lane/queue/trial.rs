@@ -18,7 +18,7 @@
 //! With several shippers others are delivered all the time: what was delivered between two failures
 //! of a suspect is as good as a witness.
 //!
-//! Who sends a bad record sends one in every payload, and then no witness is taken. So after some
+//! A sender of bad records may send one in every payload, and then no witness is taken. So after some
 //! that were not, the suspect is *explored*: divided, which loses nothing, so that a good part of
 //! it can be the witness; or the witness is, if the suspect is a single record.
 
@@ -125,7 +125,7 @@ impl Trials {
         failure: Failure<'_>,
         witness: Option<i64>,
     ) -> Step {
-        let Failure { now, patience, words, divisible, explorable } = failure;
+        let Failure { now, patience, divisible, explorable, .. } = failure;
         let was_alive = std::mem::take(&mut self.alive);
         conduct.failures += 1;
         // With several shippers others are delivered between two failures, trial or not.
@@ -139,8 +139,9 @@ impl Trials {
             return Step::Divide;
         }
         let is_known = self.found.is_some_and(|found| now < found + patience * MEMORY);
+        let is_prejudged = conduct.is_part || is_known;
         let left = patience.saturating_sub(now.duration_since(since));
-        if !(conduct.is_part || is_known || left.is_zero()) {
+        if !(is_prejudged || left.is_zero()) {
             return Step::Rest(Some(left));
         }
         conduct.witnesses += u32::from(spoken);
@@ -150,14 +151,28 @@ impl Trials {
             return if divisible { Step::Divide } else { Step::Refuse };
         }
         let Some(witness) = witness else { return Step::RestAlone };
+        let most_in_vain = if is_prejudged { 1 } else { IN_VAIN };
+        self.call(witness, id, conduct, failure, most_in_vain)
+    }
+
+    /// Calls a witness against a suspect; or explores that, if so many were called in vain.
+    fn call(
+        &mut self,
+        witness: i64,
+        suspect: i64,
+        conduct: &mut Conduct,
+        failure: Failure<'_>,
+        most_in_vain: u32,
+    ) -> Step {
+        let Failure { now, words, divisible, explorable, .. } = failure;
         let in_vain = conduct.called.saturating_sub(conduct.witnesses);
-        let is_in_doubt = in_vain >= if conduct.is_part || is_known { 1 } else { IN_VAIN };
-        if is_in_doubt && explorable {
+        let explores = in_vain >= most_in_vain;
+        if explores && explorable {
             return explore(conduct, true);
         }
         conduct.called += 1;
-        let (words, explores) = (words.into(), is_in_doubt);
-        self.on = Some(Trial { suspect: id, witness, words, divisible, explores, began: now });
+        let words = words.into();
+        self.on = Some(Trial { suspect, witness, words, divisible, explores, began: now });
         Step::Witness
     }
 

@@ -1,6 +1,8 @@
 //! Where batches end, and what is in them.
 
 use super::*;
+use crate::submit::batch::{BODY_MAX, SPAN_MAX};
+use crate::submit::form::LINE_MAX;
 use crate::submit::source::open;
 use std::fs;
 use std::io::Write as _;

@@ -1,0 +1,154 @@
+//! Lines of a file as points of a batch; what is wrong with them is counted and told.
+
+use crate::ingest::intake::{Intake, Who};
+use protocols::ParseError;
+use protocols::csv::{Record, Refused};
+use protocols::frame::Frame;
+use protocols::json::{Limits, parse_json_lines, write_prefixed};
+use protocols::marked::Found;
+use protocols::timestamp::TimeRange;
+
+/// Where the lines of a file go.
+pub(super) struct Sheet<'s> {
+    intake: &'s mut Intake,
+    prefix: &'s str,
+    name: &'s str,
+    times: TimeRange,
+    refusals: &'s mut Refusals,
+    scratch: Vec<u8>,
+}
+
+/// What was refused of a file.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// How much.
+    pub(super) total: u64,
+    /// The first of it.
+    pub(super) listed: Vec<String>,
+}
+
+impl Refusals {
+    pub(super) fn note(&mut self, what: String) {
+        self.total += 1;
+        if self.listed.len() < LISTED {
+            self.listed.push(what);
+        }
+    }
+}
+
+impl<'s> Sheet<'s> {
+    /// For what is in the file of that name, whose series get that prefix.
+    pub(super) fn new(
+        name: &'s str,
+        prefix: &'s str,
+        intake: &'s mut Intake,
+        refusals: &'s mut Refusals,
+    ) -> Self {
+        let times = intake.context.times();
+        Self { intake, prefix, name, times, refusals, scratch: Vec::new() }
+    }
+
+    pub(super) fn json(&mut self, frame: Frame<'_>) {
+        match frame {
+            Frame::Line(line) => self.object(line),
+            Frame::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+        }
+    }
+
+    pub(super) fn statsd(&mut self, frame: Frame<'_>) {
+        let Frame::Line(line) = frame else {
+            return self.refuse(ParseError::LineTooLong, "", b"");
+        };
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            return;
+        }
+        let line = [self.prefix.as_bytes(), line].concat();
+        let before = self.intake.batch.len();
+        self.intake.statsd_line(&line, &self.times, Who(None));
+        if self.intake.batch.len() == before {
+            self.refusals.note(String::from_utf8_lossy(&line).into_owned());
+        }
+    }
+
+    pub(super) fn found(&mut self, found: Found<'_>) {
+        match found {
+            Found::Object(object) => self.object(object),
+            Found::NoObject => self.refuse(ParseError::NotAPoint, "", b""),
+            Found::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+        }
+    }
+
+    fn object(&mut self, line: &[u8]) {
+        let limits = self.limits();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let text = match self.prefix {
+            "" => line,
+            prefix => {
+                write_prefixed(line, prefix, &mut scratch);
+                &scratch
+            }
+        };
+        let outcome = parse_json_lines(text, limits, &mut self.intake.batch);
+        let refusals = &outcome.refusals;
+        for (reason, total) in refusals.by_reason() {
+            let example = refusals.listed().iter().find(|refused| refused.reason == reason);
+            let why = example.map_or("", |refused| &*refused.message);
+            self.count(reason, total as u64, &told(why, line));
+        }
+        for refused in refusals.listed() {
+            self.refusals.note(told(&refused.message, line));
+        }
+        self.refusals.total += (refusals.total() - refusals.listed().len()) as u64;
+        self.scratch = scratch;
+    }
+
+    pub(super) fn record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Row(row) => {
+                if let Err(refused) = row.write(self.limits(), &mut self.intake.batch) {
+                    self.refuse_row(&refused);
+                }
+            }
+            Record::Empty(_) => self.intake.context.book.noticed.add("empty_row", 1),
+            Record::Refused(refused) => self.refuse_row(refused),
+        }
+    }
+
+    fn refuse_row(&mut self, refused: &Refused) {
+        self.refuse(refused.reason, &refused.to_string(), b"");
+    }
+
+    pub(super) fn refuse_table(&mut self, refused: &Refused) {
+        let text = format!("{}: {refused}", self.name);
+        self.intake.refuse("table_refused", 1, text.as_bytes(), Who(None));
+        self.refusals.note(refused.to_string());
+    }
+
+    fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
+        let text = told(why, line);
+        self.count(reason, 1, &text);
+        self.refusals.note(if why.is_empty() { reason.to_string() } else { text });
+    }
+
+    fn count(&self, reason: ParseError, count: u64, example: &str) {
+        let text = format!("{}: {example}", self.name);
+        self.intake.refuse(reason.label(), count, text.as_bytes(), Who(None));
+    }
+
+    fn limits(&self) -> Limits {
+        self.intake.context.grammar.json_limits(self.times)
+    }
+}
+
+/// What is wrong with a line, and how it begins.
+fn told(why: &str, line: &[u8]) -> String {
+    format!("{why} {}", String::from_utf8_lossy(line.get(..EXCERPT).unwrap_or(line)))
+}
+
+/// How many refusals are told of a file that is taken as a whole.
+const LISTED: usize = 100;
+
+/// How much of a refused line is told.
+pub(super) const EXCERPT: usize = 120;
