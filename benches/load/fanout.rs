@@ -120,7 +120,7 @@ fn trial(host: &Host, lanes: &[Lane], seconds: f64) -> Result<Trial> {
     let stand = Stand::start(host, &plan)?;
     let datagrams = Datagrams::new(NAMES, PACK, false);
     let lines = (RATE * seconds) as u64;
-    let flow = Flow { pack: PACK, rate: RATE, lines, gso: 32, sockets: 1 };
+    let flow = Flow { pack: PACK, rate: RATE, lines, first: 0, gso: 32, sockets: 1 };
     let marks = Marks::start(stand.datagrams()?, APART);
     let mut left = Default::default();
     // The dead hold what they hold.

@@ -72,7 +72,7 @@ fn through_windows(host: &Host, offer: Offer, windows: u64) -> Result<Row> {
     let datagrams = Datagrams::new(offer.names, PACK, false);
     let seconds = windows * WINDOW;
     let lines = (offer.rate * seconds as f64) as u64;
-    let flow = Flow { pack: PACK, rate: offer.rate, lines, gso: 32, sockets: 1 };
+    let flow = Flow { pack: PACK, rate: offer.rate, lines, first: 0, gso: 32, sockets: 1 };
     let run = stand.offer(&datagrams, flow, Until::Empty(&[BACKEND]))?;
     row(offer, &run, shelf.totals()?, bare)
 }

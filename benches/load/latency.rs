@@ -125,7 +125,8 @@ fn loaded(host: &Host, seconds: f64, rate: f64) -> Result<Loaded> {
     let plan = plan.to(BACKEND, &influxdb(&shelf.url()));
     let stand = Stand::start(host, &plan)?;
     let datagrams = Datagrams::new(NAMES, PACK, false);
-    let flow = Flow { pack: PACK, rate, lines: (rate * seconds) as u64, gso: 32, sockets: 1 };
+    let flow =
+        Flow { pack: PACK, rate, lines: (rate * seconds) as u64, first: 0, gso: 32, sockets: 1 };
     let marks = Marks::start(stand.datagrams()?, APART);
     let mut left = Times::new();
     let run = stand.offer_among(&datagrams, flow, Until::Received, || {

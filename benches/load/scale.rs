@@ -137,7 +137,7 @@ impl Axis {
         let seconds = if self == Self::Series { seconds.max(WINDOW) } else { seconds };
         let rate = if self == Self::BackendsOfPoints { RATE_OF_POINTS } else { RATE };
         let lines = (rate * seconds) as u64;
-        let flow = Flow { pack: PACK, rate, lines, gso: 32, sockets: 1 };
+        let flow = Flow { pack: PACK, rate, lines, first: 0, gso: 32, sockets: 1 };
         let stand = Stand::start(host, &self.plan(count))?;
         stand.offer(&Datagrams::new(names, PACK, false), flow, Until::Received)
     }

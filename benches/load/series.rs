@@ -147,7 +147,7 @@ fn time(host: &Host, series: u64, seconds: u64) -> Result<Time> {
 }
 
 fn flow(lines: u64) -> Flow {
-    Flow { pack: PACK, rate: RATE, lines, gso: 32, sockets: 1 }
+    Flow { pack: PACK, rate: RATE, lines, first: 0, gso: 32, sockets: 1 }
 }
 
 impl Time {

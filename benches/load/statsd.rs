@@ -34,7 +34,7 @@ pub fn send(to: SocketAddr, offer: Offer) -> Result<Sent> {
     let datagrams = Datagrams::new(offer.names, offer.pack, offer.tags);
     let Offer { pack, rate, gso, .. } = offer;
     let lines = (offer.rate * offer.seconds).round() as u64;
-    send_datagrams(to, &datagrams, Flow { pack, rate, lines, gso, sockets: 1 })
+    send_datagrams(to, &datagrams, Flow { pack, rate, lines, first: 0, gso, sockets: 1 })
 }
 
 /// How datagrams that are made already leave.
@@ -46,6 +46,8 @@ pub struct Flow {
     pub rate: f64,
     /// Lines in all.
     pub lines: u64,
+    /// Of them so many come first, at a tenth of the rate, since their series are new.
+    pub first: u64,
     /// Datagrams that one message is cut into, at the most.
     pub gso: u64,
     /// Sockets that take turns: a receiver with several of its own is given each sender's
@@ -56,7 +58,7 @@ pub struct Flow {
 /// Sends them round and round.
 pub fn send_datagrams(to: SocketAddr, datagrams: &Datagrams, flow: Flow) -> Result<Sent> {
     let total = flow.lines.div_ceil(flow.pack);
-    let per_second = flow.rate / flow.pack as f64;
+    let (per_second, gait) = (flow.rate / flow.pack as f64, Gait::of(flow));
     let senders = (0..flow.sockets.max(1)).map(|_| Sender::connect(to, datagrams, flow.gso));
     let mut senders: VecDeque<_> = senders.collect::<Result<_>>()?;
     let began = Instant::now();
@@ -64,7 +66,7 @@ pub fn send_datagrams(to: SocketAddr, datagrams: &Datagrams, flow: Flow) -> Resu
     while sent < total {
         senders.rotate_left(1);
         let Some(sender) = senders.front_mut() else { break };
-        let due = (began.elapsed().as_secs_f64() * per_second) as u64;
+        let due = gait.due(began.elapsed().as_secs_f64());
         // A sender that fell behind must not make up for it by a flood of its own making.
         let burst = due.saturating_sub(sent).min(sender.burst(per_second)).min(total - sent);
         sender.send(sent, burst)?;
@@ -76,9 +78,34 @@ pub fn send_datagrams(to: SocketAddr, datagrams: &Datagrams, flow: Flow) -> Resu
         datagrams: Some(sent),
         bytes: sent * datagrams.length as u64,
         counter_sum: Some(datagrams.counter_sum(sent)),
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: began.elapsed().as_secs_f64() - gait.delay(),
         ..Sent::default()
     })
+}
+
+/// When how many datagrams are due.
+struct Gait {
+    per_second: f64,
+    /// Those that come first.
+    first: f64,
+}
+
+impl Gait {
+    fn of(flow: Flow) -> Self {
+        let pack = flow.pack as f64;
+        Self { per_second: flow.rate / pack, first: flow.first.min(flow.lines) as f64 / pack }
+    }
+
+    fn due(&self, seconds: f64) -> u64 {
+        let slow = seconds * self.per_second / SLOWER;
+        let fast = (seconds - self.delay()) * self.per_second;
+        (if slow < self.first { slow } else { fast }) as u64
+    }
+
+    /// How much later the last is due for the first ones' sake.
+    fn delay(&self) -> f64 {
+        self.first * (SLOWER - 1.0) / self.per_second
+    }
 }
 
 struct Sender<'a> {
@@ -147,6 +174,9 @@ fn messages(datagrams: &Datagrams, turn: u64, end: u64, segments: u64) -> Vec<[I
     messages
 }
 
+/// How many times as slowly as all others come those that come first.
+const SLOWER: f64 = 10.0;
+
 /// Between bursts, as in the measurements that we compare with.
 const TICK: Duration = Duration::from_micros(200);
 
@@ -163,6 +193,16 @@ const MESSAGE: u64 = 65_507;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_come_slowly_and_the_rest_at_the_rate() {
+        let flow = Flow { pack: 10, rate: 1000.0, lines: 9000, first: 500, gso: 1, sockets: 1 };
+        let gait = Gait::of(flow);
+        let due = [0.0, 1.0, 4.95, 5.0, 6.0].map(|seconds| gait.due(seconds));
+        assert_eq!((due, gait.delay()), ([0, 10, 49, 50, 150], 4.5));
+        let at_once = Gait::of(Flow { first: 0, ..flow });
+        assert_eq!((at_once.due(2.0), at_once.delay()), (200, 0.0));
+    }
 
     /// The messages of any stretch hold its datagrams, in order, none left out.
     #[test]

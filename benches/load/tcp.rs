@@ -173,7 +173,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let datagrams = Datagrams::new(10, 4, false);
-        let flow = Flow { pack: 4, rate: 1e6, lines: 18, gso: 1, sockets: 1 };
+        let flow = Flow { pack: 4, rate: 1e6, lines: 18, first: 0, gso: 1, sockets: 1 };
         let sent = send_datagrams(to, &datagrams, flow).unwrap();
         let mut text = String::new();
         listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
