@@ -32,6 +32,8 @@ impl Plot {
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(14)
+            // The last label is wider than its place.
+            .margin_right(34)
             .caption(&self.title, (FONT, 20).into_font().color(&INK))
             .x_label_area_size(42)
             .y_label_area_size(52)
