@@ -95,6 +95,15 @@ impl Outcome {
     pub fn not_now(detail: impl Into<String>) -> Self {
         Self::Retry { after: None, answered: false, detail: detail.into() }
     }
+
+    /// Whether the peer has taken any of so many points.
+    pub const fn takes_some_of(&self, points: u32) -> bool {
+        match self {
+            Self::Delivered => true,
+            Self::Partial { rejected, .. } => *rejected < points,
+            Self::Rejected { .. } | Self::Divide { .. } | Self::Retry { .. } => false,
+        }
+    }
 }
 
 /// Why a payload is divided whose size is what the backend minds.
