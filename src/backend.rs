@@ -236,3 +236,19 @@ impl World<'_> {
         Ok(client)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_to_the_last_point_is_not_taken() {
+        let partial = |rejected| {
+            let (reason, detail) = ("partial", String::new());
+            Outcome::Partial { rejected, reason, detail }.takes_some_of(3)
+        };
+        assert_eq!([0, 2, 3, 4].map(partial), [true, true, false, false]);
+        assert!(Outcome::Delivered.takes_some_of(3));
+        assert!(!Outcome::not_now("down").takes_some_of(3));
+    }
+}
