@@ -95,6 +95,15 @@ impl Outcome {
     pub fn not_now(detail: impl Into<String>) -> Self {
         Self::Retry { after: None, answered: false, detail: detail.into() }
     }
+
+    /// Whether the peer has taken any of so many points.
+    pub const fn takes_some_of(&self, points: u32) -> bool {
+        match self {
+            Self::Delivered => true,
+            Self::Partial { rejected, .. } => *rejected < points,
+            Self::Rejected { .. } | Self::Divide { .. } | Self::Retry { .. } => false,
+        }
+    }
 }
 
 /// Why a payload is divided whose size is what the backend minds.
@@ -225,5 +234,21 @@ impl World<'_> {
         let owner = Owner::Backend(self.name.into(), Arc::clone(self.book));
         self.certificates.look_after(owner, &client.renewable());
         Ok(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_to_the_last_point_is_not_taken() {
+        let partial = |rejected| {
+            let (reason, detail) = ("partial", String::new());
+            Outcome::Partial { rejected, reason, detail }.takes_some_of(3)
+        };
+        assert_eq!([0, 2, 3, 4].map(partial), [true, true, false, false]);
+        assert!(Outcome::Delivered.takes_some_of(3));
+        assert!(!Outcome::not_now("down").takes_some_of(3));
     }
 }

@@ -141,8 +141,8 @@ impl Queue {
     pub(super) fn claim(&self, lane: u64) -> Claim<'_> {
         let mut line = self.line();
         match line.claim(lane) {
-            Some(Claimed { id, payload, effort, verdict }) => {
-                Claim::Take(Ticket { queue: self, id, payload: Some(payload), effort, verdict })
+            Some(Claimed { id, payload, effort }) => {
+                Claim::Take(Ticket { queue: self, id, payload: Some(payload), effort })
             }
             None if line.is_empty() && line.shapers == 0 => Claim::Done,
             None => Claim::Wait,
@@ -215,19 +215,12 @@ pub(super) struct Ticket<'q> {
     id: i64,
     payload: Option<Payload>,
     effort: Arc<Effort>,
-    verdict: Option<Arc<str>>,
 }
 
 impl Ticket<'_> {
     /// What is to be shipped.
     pub(super) fn payload(&self) -> Option<&Payload> {
         self.payload.as_ref()
-    }
-
-    /// The backend took the payload, which leaves the queue.
-    pub(super) fn deliver(self) -> Option<Payload> {
-        self.queue.line().vouch(self.id);
-        self.commit()
     }
 
     /// The payload has found its end and leaves the queue.
@@ -237,19 +230,15 @@ impl Ticket<'_> {
         payload
     }
 
-    /// What the backend said, if this was found to be what it fails at.
-    pub(super) const fn verdict(&self) -> Option<&Arc<str>> {
-        self.verdict.as_ref()
-    }
-
     /// The backend has failed at this payload, and may have had it to blame.
-    pub(super) fn failed(&self, failure: Failure<'_>) -> Step {
+    pub(super) fn failed(&self, failure: Failure) -> Step {
         self.queue.change(|line| line.failed(self.id, failure))
     }
 
-    /// The backend took some of the payload, so it is well.
-    pub(super) fn vouch(&self) {
-        self.queue.change(|line| line.vouch(self.id));
+    /// The backend took the payload, or some of it. Answers whether that was before its turn, as a
+    /// witness, so that it has to stay.
+    pub(super) fn took(&self) -> bool {
+        self.queue.line().took(self.id)
     }
 
     /// The backend will never take so many of its points; said before the verdict.

@@ -3,6 +3,7 @@
 //! | outcome | what follows |
 //! |---|---|
 //! | delivered | it leaves the queue |
+//! | delivered out of turn, as a [witness](super::queue::trial) | it stays, and is delivered again in its turn |
 //! | rejected | it leaves the queue, and what was refused becomes a dead letter |
 //! | divide | its halves take its place; a record that cannot be halved becomes a dead letter |
 //! | partial | the same, where a repeat does no harm, so that what is refused is known; elsewhere it leaves the queue |
@@ -11,7 +12,7 @@
 //!
 //! Retries are endless: only the queue's bound gives points up, and a backend that fails at the
 //! same records while it takes others. One bad record costs about as many attempts as its payload
-//! can be halved, and its neighbours nothing; what a payload full of them may cost is bounded by
+//! can be halved, and its neighbours a repeat at most; what a payload full of them may cost is bounded by
 //! its [effort](super::queue::effort), and a part that is refused when that is spent is given up as
 //! it is. The size at which a backend refused is remembered, and nothing larger than half of it is
 //! sent again by this lane. Logs say once when a backend falls ill and once when it is well again,
@@ -74,11 +75,6 @@ impl Shipper {
     /// Ships one payload.
     async fn attempt(&mut self, ticket: Ticket<'_>) -> Next {
         let Some(payload) = ticket.payload() else { return Next::GoOn };
-        if let Some(words) = ticket.verdict() {
-            let words = words.to_string();
-            self.convict(ticket, words);
-            return Next::Well;
-        }
         if payload.body.len() > self.state.learnt.load(Relaxed)
             && let Some(halves) = halves(payload)
         {
@@ -100,6 +96,12 @@ impl Shipper {
             };
         }
         self.recovered();
+        let points = ticket.payload().map_or(0, |payload| payload.points);
+        if outcome.takes_some_of(points) && ticket.took() {
+            // A witness. Once more after what is before it in line, it is the last to arrive.
+            self.state.book.retries.add(1);
+            return Next::Well;
+        }
         match outcome {
             Outcome::Partial { rejected, reason, detail } => {
                 self.find(ticket, rejected, Refusal { reason, words: detail });
@@ -111,7 +113,7 @@ impl Shipper {
                 self.divide(ticket, Refusal { reason, words: detail });
             }
             Outcome::Delivered | Outcome::Retry { .. } => {
-                let points = ticket.deliver().map_or(0, |payload| payload.points);
+                ticket.commit();
                 self.state.book.delivered.add(u64::from(points));
             }
         }
@@ -124,12 +126,14 @@ impl Shipper {
         let failure = Failure {
             now: Instant::now(),
             patience: self.settings.suspect_after,
-            words,
             divisible: halves.is_some() && ticket.effort().is_left(),
             explorable: halves.is_some() && ticket.effort().may_explore(),
         };
         match (ticket.failed(failure), halves) {
-            (Step::Divide, Some(halves)) => ticket.divide(halves),
+            (Step::Divide, Some(halves)) => {
+                self.found_guilty(words);
+                ticket.divide(halves);
+            }
             (Step::Explore, Some(halves)) => {
                 ticket.effort().explore();
                 ticket.divide(halves);
@@ -146,21 +150,16 @@ impl Shipper {
         Next::GoOn
     }
 
-    /// The backend takes others and fails at this one for good.
-    fn convict(&self, ticket: Ticket<'_>, words: String) {
+    fn found_guilty(&self, words: &str) {
         if self.state.may_log("guilty") {
             let backend = &self.settings.name;
             tracing::warn!(%backend, "the backend fails at a batch and takes others, so what it cannot take is looked for: {words}");
         }
-        self.divide(ticket, Refusal { reason: REJECTED_PERMANENT, words });
     }
 
     /// Some records were refused, and which is to be found if that does no harm.
     fn find(&self, ticket: Ticket<'_>, refused: u32, refusal: Refusal) {
         let Some(payload) = ticket.payload() else { return };
-        if refused < payload.points {
-            ticket.vouch();
-        }
         // Whoever says that it were all of them needs not be asked again. A number that cannot
         // be right says nothing.
         if self.ship.is_idempotent() && refused != payload.points {

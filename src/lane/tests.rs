@@ -86,6 +86,8 @@ struct Scripted {
     /// At a payload that holds this it fails, and so it does at all until then.
     fails: Option<&'static str>,
     ill_until: Option<Instant>,
+    /// It gets well in the moment in which it is asked about this, and fails at all before.
+    well_at: Option<&'static str>,
     idempotent: bool,
 }
 
@@ -100,6 +102,7 @@ impl Scripted {
             refuses: None,
             fails: None,
             ill_until: None,
+            well_at: None,
             idempotent: false,
         }
     }
@@ -109,8 +112,9 @@ impl Scripted {
             return Outcome::Divide { reason: TOO_LARGE, detail: "413".to_owned() };
         }
         let text = str::from_utf8(&payload.body).unwrap();
+        self.well_at.take_if(|word| text.contains(*word));
         let is_ill = self.ill_until.is_some_and(|end| Instant::now() < end);
-        if is_ill || self.fails.is_some_and(|word| text.contains(word)) {
+        if is_ill || self.well_at.is_some() || self.fails.is_some_and(|word| text.contains(word)) {
             return failure();
         }
         if self.abhors.is_some_and(|word| text.contains(word)) {

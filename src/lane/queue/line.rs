@@ -44,8 +44,6 @@ pub(super) struct Claimed {
     pub(super) id: i64,
     pub(super) payload: Payload,
     pub(super) effort: Arc<Effort>,
-    /// What the backend said, if the payload was found to be what it fails at.
-    pub(super) verdict: Option<Arc<str>>,
 }
 
 /// Payloads in order.
@@ -173,13 +171,12 @@ impl Line {
         let slot = next.and_then(|at| self.slots.get(at))?;
         let (id, payload) = (slot.record.id, slot.payload()?);
         let effort = Arc::clone(&slot.effort);
-        let verdict = slot.conduct.as_ref().and_then(|conduct| conduct.verdict()).cloned();
         self.claims.push((id, lane));
-        Some(Claimed { id, payload, effort, verdict })
+        Some(Claimed { id, payload, effort })
     }
 
     /// The backend has failed at a payload that is in hand, and may have had it to blame.
-    pub(super) fn failed(&mut self, id: i64, failure: Failure<'_>) -> Step {
+    pub(super) fn failed(&mut self, id: i64, failure: Failure) -> Step {
         let others = self.slots.iter().filter(|slot| self.could_witness(slot, id));
         let witness = others.min_by_key(|slot| slot.failures()).map(|slot| slot.record.id);
         let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) else {
@@ -188,13 +185,10 @@ impl Line {
         self.trials.failed(id, slot.conduct.get_or_insert_default(), failure, witness)
     }
 
-    /// The backend took a payload that is in hand, or some of it.
-    pub(super) fn vouch(&mut self, id: i64) {
-        let Some(finding) = self.trials.delivered(id) else { return };
-        let at = self.place(finding.suspect());
-        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
-            self.trials.convict(finding, slot.conduct.get_or_insert_default());
-        }
+    /// The backend took a payload that is in hand, or some of it. Answers whether that was before
+    /// its turn, as a witness, so that it has to stay.
+    pub(super) fn took(&mut self, id: i64) -> bool {
+        self.trials.took(id)
     }
 
     /// Whether anything is there that nobody has in hand and the backend has not failed at.
@@ -222,7 +216,7 @@ impl Line {
 
     pub(super) fn let_go(&mut self, id: i64) {
         self.claims.retain(|(claimed, _)| *claimed != id);
-        self.trials.let_go(id);
+        self.trials.dismiss(id);
     }
 
     pub(super) fn replace(&mut self, id: i64, parts: [Payload; 2]) {
@@ -300,7 +294,7 @@ impl Line {
 
     fn take(&mut self, at: usize) -> Option<Slot> {
         let slot = self.slots.remove(at)?;
-        self.trials.left(slot.record.id);
+        self.trials.dismiss(slot.record.id);
         self.points -= slot.points();
         self.bytes -= slot.record.bytes;
         self.cost -= slot.cost();

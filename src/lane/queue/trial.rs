@@ -1,28 +1,27 @@
 //! Whose fault it is that a backend fails at a payload: its own, or the payload's. Pure.
 //!
 //! A status like 500 may be an outage, or one bad record for which the backend has no better word.
-//! A payload at which it has failed for long enough is a *suspect*. It steps aside for a
-//! *witness*, which is the next payload in line at which the backend has failed least often:
+//! What tells the two apart: that it fails at a payload, takes another, and fails at the first
+//! again, is a *proof* against that. So how a payload stands follows from its failures:
 //!
-//! | the witness | what that says |
-//! |---|---|
-//! | is delivered | the backend is well, and the suspect is the trouble |
-//! | is not | nothing: all may be ill. The suspect is back in its place, and tried first |
+//! | it is | if | and what follows |
+//! |---|---|---|
+//! | trusted | it has not failed for long enough | it rests |
+//! | suspect | it has; or it is a part of what was guilty; or another was guilty lately | a *witness* is tried, and then it again: at once if that was taken, or else after a rest |
+//! | guilty | it is suspect, and there are proofs enough | it is divided; or refused, if it cannot be |
 //!
-//! A suspect that can be divided is *guilty* by one witness, since dividing loses nothing. One that
-//! cannot is refused for good when it is guilty, which takes [`WITNESSES`]. A part of what was
-//! found guilty is a suspect as soon as the backend fails at it, and so is, for a while, any
-//! payload: who sends one bad record sends more. A part is divided without a witness if anything
-//! was delivered since the last failure, so that a search does not have to wait for fresh points.
+//! To divide loses nothing, so one proof is enough for that; to refuse takes [`PROOFS`]. Who sends
+//! one bad record sends more, so nothing is trusted for a while after one was guilty.
 //!
-//! With several shippers others are delivered all the time: what was delivered between two failures
-//! of a suspect is as good as a witness.
+//! The witness is the payload in line at which the backend has failed least often. It is asked out of
+//! turn, so it stays where it stands in line even if it is taken, and is delivered once more in its
+//! turn: of two values for one point the later is then the last to arrive, whatever comes of the
+//! suspect. With several shippers others are taken all the time, and prove as much.
 //!
-//! A sender of bad records may send one in every payload, and then no witness is taken. So after some
-//! that were not, the suspect is *explored*: divided, which loses nothing, so that a good part of
-//! it can be the witness; or the witness is, if the suspect is a single record.
+//! A sender of bad records may send one in every payload, and then no witness is taken. So after
+//! some in vain the suspect is *explored*: divided without a proof, so that a good part of it can be
+//! the witness; or the witness is, if the suspect is a single record.
 
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,26 +31,21 @@ pub(super) struct Conduct {
     failures: u32,
     /// When the first of them was.
     since: Option<Instant>,
-    /// Whether it is a part of what was guilty, or explored.
+    /// How much the backend had taken at the last of them, or at that of the whole.
+    seen: Option<u64>,
+    /// Whether it is a part of what was guilty, or explored; or about to be divided for that.
     is_part: bool,
-    /// How many witnesses were called against it.
+    proofs: u32,
+    /// How many witnesses were called since the last proof.
     called: u32,
-    /// How often something was delivered after a failure at it.
-    witnesses: u32,
-    /// How much had been delivered at its last failure.
-    seen: u64,
-    /// What the backend said, once it is guilty.
-    verdict: Option<Arc<str>>,
 }
 
 /// A failure of the backend at a payload.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lane) struct Failure<'a> {
+pub(in crate::lane) struct Failure {
     pub(in crate::lane) now: Instant,
     /// How long a payload may fail before it is suspect.
     pub(in crate::lane) patience: Duration,
-    /// The backend's own words.
-    pub(in crate::lane) words: &'a str,
     /// Whether the payload can be divided.
     pub(in crate::lane) divisible: bool,
     /// Whether it can be for the mere sake of finding a witness.
@@ -75,34 +69,36 @@ pub(in crate::lane) enum Step {
     Refuse,
 }
 
-/// The trial that is on, and what was learnt from those before.
+/// How a payload stands after a failure.
+enum Standing {
+    /// For so long.
+    Trusted(Duration),
+    Suspect,
+    Guilty,
+}
+
+/// What was learnt from all payloads, and which of them is tried as a witness.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
-    on: Option<Trial>,
-    /// Whether anything was delivered since the last failure.
-    alive: bool,
-    /// How many payloads were delivered so far.
-    deliveries: u64,
+    witness: Option<Witness>,
+    /// How often the backend has taken something.
+    taken: u64,
     /// When a payload was last found guilty.
     found: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Trial {
-    suspect: i64,
-    witness: i64,
-    words: Arc<str>,
-    divisible: bool,
-    /// Whether a witness that is not taken is explored.
-    explores: bool,
-    began: Instant,
+pub(super) struct Witness {
+    id: i64,
+    /// Whether it is explored if it is not taken.
+    is_explored: bool,
 }
 
 impl Conduct {
     /// That of the parts of a payload that is divided.
     pub(super) fn of_parts(&self) -> Option<Box<Self>> {
-        let is_part = self.is_part || self.verdict.is_some();
-        is_part.then(|| Box::new(Self { is_part, ..Self::default() }))
+        let Self { is_part, seen, .. } = *self;
+        is_part.then(|| Box::new(Self { is_part, seen, ..Self::default() }))
     }
 
     /// How often the backend has failed at it.
@@ -110,125 +106,102 @@ impl Conduct {
         self.failures
     }
 
-    /// What the backend said, if it is guilty.
-    pub(super) const fn verdict(&self) -> Option<&Arc<str>> {
-        self.verdict.as_ref()
+    /// Enters a failure. Answers whether that is a proof: whether the backend took something, which
+    /// is so much in all by now, after it had failed at this payload.
+    fn fail(&mut self, now: Instant, taken: u64) -> bool {
+        self.failures += 1;
+        self.since.get_or_insert(now);
+        self.seen.replace(taken).is_some_and(|seen| taken > seen)
+    }
+
+    /// How it stands after a failure. What is watched is never trusted.
+    fn judge(&mut self, failure: Failure, is_proof: bool, is_watched: bool) -> Standing {
+        let failing = self.since.map_or(Duration::ZERO, |since| failure.now.duration_since(since));
+        let left = failure.patience.saturating_sub(failing);
+        if !(is_watched || left.is_zero()) {
+            return Standing::Trusted(left);
+        }
+        if is_proof {
+            (self.proofs, self.called) = (self.proofs + 1, 0);
+        }
+        let enough = if failure.divisible { 1 } else { PROOFS };
+        if self.proofs >= enough { Standing::Guilty } else { Standing::Suspect }
+    }
+
+    fn explore(&mut self, failure: Failure) -> Step {
+        self.is_part |= failure.explorable;
+        if failure.explorable { Step::Explore } else { Step::Rest(None) }
     }
 }
 
 impl Trials {
-    /// The backend has failed at a payload. `witness` is who could be asked.
+    /// The backend has failed at a payload. `other` is who could be a witness.
     pub(super) fn failed(
         &mut self,
         id: i64,
         conduct: &mut Conduct,
-        failure: Failure<'_>,
-        witness: Option<i64>,
+        failure: Failure,
+        other: Option<i64>,
     ) -> Step {
-        let Failure { now, patience, divisible, explorable, .. } = failure;
-        let was_alive = std::mem::take(&mut self.alive);
-        conduct.failures += 1;
-        // With several shippers others are delivered between two failures, trial or not.
-        let spoken = conduct.failures > 1 && self.deliveries > conduct.seen;
-        conduct.seen = self.deliveries;
-        let since = *conduct.since.get_or_insert(now);
-        if let Some(trial) = self.on.take_if(|trial| trial.witness == id) {
-            return if trial.explores { explore(conduct, explorable) } else { Step::Rest(None) };
-        }
-        if conduct.is_part && was_alive && divisible {
-            return Step::Divide;
+        let Failure { now, patience, divisible, .. } = failure;
+        let is_proof = conduct.fail(now, self.taken);
+        if let Some(witness) = self.dismiss(id) {
+            return if witness.is_explored { conduct.explore(failure) } else { Step::Rest(None) };
         }
         let is_known = self.found.is_some_and(|found| now < found + patience * MEMORY);
-        let is_prejudged = conduct.is_part || is_known;
-        let left = patience.saturating_sub(now.duration_since(since));
-        if !(is_prejudged || left.is_zero()) {
-            return Step::Rest(Some(left));
+        let is_watched = conduct.is_part || is_known;
+        match conduct.judge(failure, is_proof, is_watched) {
+            Standing::Trusted(left) => Step::Rest(Some(left)),
+            Standing::Suspect => {
+                let most_in_vain = if is_watched { 1 } else { IN_VAIN };
+                self.call(other, conduct, failure, most_in_vain)
+            }
+            Standing::Guilty => {
+                self.found = Some(now);
+                conduct.is_part = true;
+                if divisible { Step::Divide } else { Step::Refuse }
+            }
         }
-        conduct.witnesses += u32::from(spoken);
-        if spoken && (divisible || conduct.witnesses >= WITNESSES) {
-            self.found = Some(now);
-            conduct.is_part = true;
-            return if divisible { Step::Divide } else { Step::Refuse };
-        }
-        let Some(witness) = witness else { return Step::RestAlone };
-        let most_in_vain = if is_prejudged { 1 } else { IN_VAIN };
-        self.call(witness, id, conduct, failure, most_in_vain)
     }
 
     /// Calls a witness against a suspect; or explores that, if so many were called in vain.
     fn call(
         &mut self,
-        witness: i64,
-        suspect: i64,
-        conduct: &mut Conduct,
-        failure: Failure<'_>,
+        witness: Option<i64>,
+        suspect: &mut Conduct,
+        failure: Failure,
         most_in_vain: u32,
     ) -> Step {
-        let Failure { now, words, divisible, explorable, .. } = failure;
-        let in_vain = conduct.called.saturating_sub(conduct.witnesses);
-        let explores = in_vain >= most_in_vain;
-        if explores && explorable {
-            return explore(conduct, true);
+        let Some(id) = witness else { return Step::RestAlone };
+        let is_explored = suspect.called >= most_in_vain;
+        if is_explored && failure.explorable {
+            return suspect.explore(failure);
         }
-        conduct.called += 1;
-        let words = words.into();
-        self.on = Some(Trial { suspect, witness, words, divisible, explores, began: now });
+        suspect.called += 1;
+        self.witness = Some(Witness { id, is_explored });
         Step::Witness
     }
 
-    /// The backend took a payload; answers the suspect against whom that speaks.
-    pub(super) fn delivered(&mut self, id: i64) -> Option<Finding> {
-        self.alive = true;
-        self.deliveries += 1;
-        let trial = self.on.take_if(|trial| trial.witness == id)?;
-        Some(Finding(trial))
+    /// The backend took a payload, or some of it. Answers whether that was the witness, which is
+    /// to be delivered again in its turn.
+    pub(super) fn took(&mut self, id: i64) -> bool {
+        self.taken += 1;
+        self.dismiss(id).is_some()
     }
 
-    /// Whom to try now, if a trial is on.
+    /// Whom to try now, whoever is first in line.
     pub(super) fn witness(&self) -> Option<i64> {
-        self.on.as_ref().map(|trial| trial.witness)
+        self.witness.as_ref().map(|witness| witness.id)
     }
 
-    /// An attempt has ended, and nothing was learnt from it.
-    pub(super) fn let_go(&mut self, id: i64) {
-        self.on.take_if(|trial| trial.witness == id);
-    }
-
-    /// A payload has left the line.
-    pub(super) fn left(&mut self, id: i64) {
-        self.on.take_if(|trial| trial.witness == id || trial.suspect == id);
-    }
-
-    /// Enters a finding into the suspect's conduct.
-    pub(super) fn convict(&mut self, Finding(trial): Finding, conduct: &mut Conduct) {
-        conduct.witnesses += 1;
-        conduct.seen = self.deliveries;
-        if trial.divisible || conduct.witnesses >= WITNESSES {
-            conduct.verdict = Some(trial.words);
-            self.found = Some(trial.began);
-        }
+    /// An attempt has ended, or a payload has left the line: if it was the witness, it is so no more.
+    pub(super) fn dismiss(&mut self, id: i64) -> Option<Witness> {
+        self.witness.take_if(|witness| witness.id == id)
     }
 }
 
-fn explore(conduct: &mut Conduct, explorable: bool) -> Step {
-    conduct.is_part |= explorable;
-    if explorable { Step::Explore } else { Step::Rest(None) }
-}
-
-/// What a witness has shown.
-#[derive(Debug)]
-pub(super) struct Finding(Trial);
-
-impl Finding {
-    /// The suspect.
-    pub(super) const fn suspect(&self) -> i64 {
-        self.0.suspect
-    }
-}
-
-/// A backend may fail by chance; so often in a row, with a delivery after each failure, it does
-/// not.
-const WITNESSES: u32 = 3;
+/// A backend may fail by chance; so often in a row, when it takes others in between, it does not.
+const PROOFS: u32 = 3;
 /// So many witnesses in vain say that one is to be made.
 const IN_VAIN: u32 = 2;
 /// For how many times the patience it is remembered that there was a guilty one.
@@ -239,10 +212,11 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Payloads by their numbers, tried as this table says: `f1` fails at payload 1, `d2` delivers
+    /// Payloads by their numbers, tried as this table says: `f1` fails at payload 1, `d2` takes
     /// payload 2, `+60` lets seconds pass, `i` and `w` say whether payloads can be divided (`w`
-    /// at first), `x2` takes payload 2 away. `>` stands before what is to follow from a failure, or
-    /// who is then guilty.
+    /// at first), `p1` makes payload 1 a part of what was guilty just now, `x2` takes payload 2
+    /// away. `>` stands before what is to follow: from a failure, or whether what was taken leaves
+    /// the line or stays as a witness.
     fn check(script: &str) {
         let start = Instant::now();
         let (mut trials, mut elapsed, mut divisible) = (Trials::default(), 0, true);
@@ -256,17 +230,17 @@ mod tests {
                 b'w' => divisible = true,
                 b'i' => divisible = false,
                 b'p' => {
-                    conducts.insert(id(), Conduct { is_part: true, ..Conduct::default() });
+                    let seen = Some(trials.taken);
+                    conducts.insert(id(), Conduct { is_part: true, seen, ..Conduct::default() });
                 }
                 b'x' => {
                     line.retain(|other| *other != id());
-                    trials.left(id());
+                    trials.dismiss(id());
                 }
                 b'f' => {
                     let now = start + Duration::from_secs(elapsed);
                     let patience = Duration::from_secs(60);
-                    let explorable = divisible;
-                    let failure = Failure { now, patience, words: "500", divisible, explorable };
+                    let failure = Failure { now, patience, divisible, explorable: divisible };
                     let others = line.iter().filter(|other| **other != id()).copied();
                     let failures = |other: &i64| conducts.get(other).map_or(0, |one| one.failures);
                     let witness = others.min_by_key(failures);
@@ -281,18 +255,10 @@ mod tests {
                         Step::Refuse => "refuse".to_owned(),
                     };
                 }
+                b'd' if trials.took(id()) => "stays".clone_into(&mut said),
                 b'd' => {
-                    let found = trials.delivered(id());
                     line.retain(|other| *other != id());
-                    said = "nothing".to_owned();
-                    if let Some(finding) = found {
-                        let suspect = finding.suspect();
-                        let conduct = conducts.get_mut(&suspect).unwrap();
-                        trials.convict(finding, conduct);
-                        if conduct.verdict().is_some() {
-                            said = format!("guilty{suspect}");
-                        }
-                    }
+                    "leaves".clone_into(&mut said);
                 }
                 b'>' => assert_eq!(said, word[1..], "{word} in {script}"),
                 _ => panic!("{word}"),
@@ -301,8 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_is_guilty_when_a_witness_is_delivered() {
-        check("f1 >rest60 +20 f1 >rest40 +40 f1 >try2 d2 >guilty1");
+    fn a_suspect_is_guilty_when_a_witness_is_taken_and_it_is_not() {
+        check("f1 >rest60 +20 f1 >rest40 +40 f1 >try2 d2 >stays f1 >divide");
+    }
+
+    #[test]
+    fn a_backend_that_gets_well_before_the_witness_takes_the_suspect_next() {
+        check("f1 +60 f1 >try2 d2 >stays d1 >leaves d2 >leaves f3 >rest60");
     }
 
     #[test]
@@ -319,7 +290,7 @@ mod tests {
 
     #[test]
     fn who_fails_with_the_first_does_not_hide_it() {
-        check("f1 +60 f1 >try2 f2 >rest f1 >try3 d3 >guilty1");
+        check("f1 +60 f1 >try2 f2 >rest f1 >try3 d3 f1 >divide");
     }
 
     #[test]
@@ -328,34 +299,35 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_takes_three_witnesses() {
-        check("i f1 +60 f1 >try2 d2 >nothing f1 >try3 d3 >nothing f1 >alone");
-        check("p1 i f1 >try2 d2 >nothing f1 >try3 f3 >rest f1 >try3 d3 >nothing");
+    fn what_cannot_be_divided_takes_three_proofs() {
+        check("i f1 +60 f1 >try2 d2 f1 >try2 d2 f1 >try2 d2 f1 >refuse");
+        check("p1 i f1 >try2 d2 f1 >try2 f2 >rest f1 >try3 d3 f1 >try3 d3 f1 >refuse");
+        check("p1 i f1 >try2 d2 f1 >try2 f2 >rest f1 >try3 f3 >rest f1 >try2");
     }
 
     #[test]
-    fn a_part_is_divided_while_the_backend_is_known_to_live() {
-        check("p1 f1 >try2 d2 >guilty1");
+    fn a_part_is_divided_if_anything_was_taken_since_the_whole_was() {
+        check("p1 f1 >try2 d2 f1 >divide");
         check("p1 d2 f1 >divide");
-        check("p1 p2 d3 f1 >divide f2 >try1 f1 >rest");
-        check("p1 d2 i f1 >try3 d3 >nothing");
+        check("d2 p1 f1 >try3 f3 >rest");
+        check("p1 d2 i f1 >try3 d3 f1 >try3 d3 f1 >refuse");
     }
 
     #[test]
     fn who_comes_after_a_guilty_one_is_suspect_at_once_for_a_while() {
-        check("f1 +60 f1 d2 >guilty1 x1 f3 >alone");
-        check("f1 +60 f1 d2 >guilty1 x1 +600 f3 >rest60");
+        check("f1 +60 f1 d2 f1 >divide x1 f3 >try2 f2 >rest");
+        check("f1 +60 f1 d2 f1 >divide x1 +600 f3 >rest60");
     }
 
     #[test]
-    fn what_others_deliver_between_two_failures_speaks_too() {
-        check("f1 d2 +60 f1 >divide");
+    fn what_others_deliver_between_two_failures_is_a_proof_too() {
+        check("f1 d2 >leaves +60 f1 >divide");
         check("p1 i f1 >try2 x2 d3 f1 >alone d3 f1 >alone d3 f1 >refuse");
         check("i f1 d2 f1 d2 f1 d2 f1 >rest60");
     }
 
     #[test]
     fn a_witness_that_leaves_says_nothing() {
-        check("f1 +60 f1 >try2 x2 f1 >try3 d3 >guilty1");
+        check("f1 +60 f1 >try2 x2 f1 >try3 d3 f1 >divide");
     }
 }

@@ -155,13 +155,24 @@ async fn refusals_are_counted_by_reason() {
 }
 
 /// A lane whose backend fails at what holds `bad`, and at all for so many seconds.
-fn failing(seconds: u64) -> Bench {
+fn failing(seconds: u64, scripted: impl FnOnce(&mut Scripted)) -> Bench {
     let config = "retry = { max = \"1s\", suspect_after = \"2s\" }\nbatch = { points = 100 }";
     Bench::new(settings("influxdb", config), |ship| {
         (ship.fails, ship.idempotent) = (Some("bad"), true);
         ship.takes = Duration::from_millis(5);
         ship.ill_until = Some(Instant::now() + Duration::from_secs(seconds));
+        scripted(ship);
     })
+}
+
+/// What a backend has in the end that has no use for points that are repeated: in this order it has
+/// last been sent them.
+fn in_the_end(lines: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut last: Vec<_> =
+        lines.into_iter().rev().filter(|line| seen.insert(line.clone())).collect();
+    last.reverse();
+    last
 }
 
 /// The numbers of what was delivered, in order.
@@ -171,7 +182,7 @@ fn numbers(lines: &[String]) -> Vec<i64> {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_backend_fails_at_for_good_is_found_and_others_go_on() {
-    let bench = failing(0);
+    let bench = failing(0, |_| {});
     let name = |n| if n == 17 || n == 60 { "bad" } else { "r" };
     bench.send(0, |points| (0..100).for_each(|n| reading(points, name(n), n, Some(n))));
     for second in 1..15 {
@@ -181,8 +192,7 @@ async fn what_a_backend_fails_at_for_good_is_found_and_others_go_on() {
     sleep(Duration::from_secs(2)).await;
     let (book, record) = (bench.book(), bench.record.clone());
     assert_eq!(book.held(), 0);
-    let mut kept = numbers(&bench.end().await);
-    kept.sort_unstable();
+    let kept = numbers(&in_the_end(bench.end().await));
     assert_eq!(kept, (0..115).filter(|n| ![17, 60, 100].contains(n)).collect::<Vec<_>>());
     assert_eq!(book.dropped.counts(), [("rejected_permanent", 2)]);
     assert!(record.attempts().len() < 100, "{}", record.attempts().len());
@@ -190,19 +200,56 @@ async fn what_a_backend_fails_at_for_good_is_found_and_others_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_failures_costs_nothing_and_keeps_order() {
-    let bench = failing(20);
+    let bench = failing(20, |_| {});
     for n in 0..40 {
         bench.send(0, |points| (0..10).for_each(|m| reading(points, "r", 10 * n + m, Some(n))));
         sleep(Duration::from_millis(700)).await;
     }
     let book = bench.book();
-    assert_eq!(numbers(&bench.end().await), (0..400).collect::<Vec<_>>());
+    assert_eq!(numbers(&in_the_end(bench.end().await)), (0..400).collect::<Vec<_>>());
     assert_eq!((book.delivered.get(), book.dropped.total()), (400, 0));
+}
+
+/// An outage ends in the very moment between the attempts at a suspect and at its witness, some of
+/// which is refused. Answers what was sent.
+async fn gets_well_at_the_witness(
+    refuses: Option<&'static str>,
+) -> (Vec<String>, Arc<BackendBook>) {
+    let bench = failing(0, |ship| (ship.well_at, ship.refuses) = (Some("witness"), refuses));
+    for (n, name) in (0..).zip(["suspect", "witness", "next"]) {
+        bench.send(0, |points| {
+            reading(points, &format!("first_{name}"), 100 * n, Some(0));
+            (1..100).for_each(|m| reading(points, name, 100 * n + m, Some(0)));
+        });
+    }
+    let book = bench.book();
+    (bench.end().await, book)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ends_between_a_suspect_and_its_witness_keeps_order() {
+    let (sent, book) = gets_well_at_the_witness(None).await;
+    let expected = (100..200).chain(0..100).chain(100..200).chain(200..300);
+    assert_eq!(
+        numbers(&sent),
+        expected.collect::<Vec<_>>(),
+        "the witness comes once more, in its turn"
+    );
+    assert_eq!((book.delivered.get(), book.dropped.total()), (300, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_witness_that_is_taken_in_part_keeps_order_too() {
+    let (sent, book) = gets_well_at_the_witness(Some("first_witness")).await;
+    assert_eq!(numbers(&sent[..199]), (101..200).chain(0..100).collect::<Vec<_>>());
+    let expected = (0..300).filter(|n| *n != 100);
+    assert_eq!(numbers(&in_the_end(sent)), expected.collect::<Vec<_>>());
+    assert_eq!((book.delivered.get(), book.dropped.counts()), (299, vec![("partial", 1)]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_sends_bad_records_all_the_time_holds_up_nobody() {
-    let bench = failing(0);
+    let bench = failing(0, |_| {});
     let book = bench.book();
     for n in 0..60 {
         bench.send(0, |points| {
@@ -211,11 +258,11 @@ async fn who_sends_bad_records_all_the_time_holds_up_nobody() {
         sleep(Duration::from_secs(1)).await;
         assert!(book.held() < 50 * 6, "{n}: {}", book.held());
     }
-    for _ in 0..4 {
-        bench.send(0, |points| reading(points, "r", 1, Some(1)));
+    for n in 60..64 {
+        bench.send(0, |points| reading(points, "r", n, Some(1)));
         sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(bench.end().await.len(), 60 * 49 + 4);
+    assert_eq!(in_the_end(bench.end().await).len(), 60 * 49 + 4);
     assert_eq!(book.dropped.counts(), [("rejected_permanent", 60)]);
 }
 
@@ -252,7 +299,7 @@ async fn shippers_side_by_side_find_what_their_backend_fails_at() {
 
 #[tokio::test(start_paused = true)]
 async fn alone_in_line_nobody_is_given_up() {
-    let bench = failing(0);
+    let bench = failing(0, |_| {});
     bench.send(0, |points| reading(points, "bad", 1, Some(1)));
     sleep(Duration::from_secs(600)).await;
     let book = bench.book();
@@ -261,6 +308,6 @@ async fn alone_in_line_nobody_is_given_up() {
         bench.send(0, |points| reading(points, "r", n, Some(1)));
         sleep(Duration::from_millis(1500)).await;
     }
-    assert_eq!(numbers(&bench.end().await), [0, 1, 2]);
+    assert_eq!(numbers(&in_the_end(bench.end().await)), [0, 1, 2]);
     assert_eq!(book.dropped.counts(), [("rejected_permanent", 1)]);
 }

@@ -74,7 +74,7 @@ fn a_witness_is_fetched_from_wherever_it_stands() {
     line.stored(stored.iter().map(|(record, _)| record.id));
     let now = tokio::time::Instant::now();
     let (divisible, explorable, patience) = (false, false, std::time::Duration::ZERO);
-    let failure = Failure { now, patience, words: "500", divisible, explorable };
+    let failure = Failure { now, patience, divisible, explorable };
     let mut witnesses = Vec::new();
     for _ in 2..=9 {
         let suspect = line.claim(1).unwrap().id;
