@@ -13,7 +13,8 @@
 //! else is shown a signature. Where an artifact is kept is for the queue to say, but of a mere link
 //! (`reference`) it is the task who says it, and a task must not have this host fetch what only this
 //! host can reach: links are followed only where the configuration says so, and from https only to
-//! https.
+//! https. What may be a link counts as one, and nothing is signed where one has led, or a task could
+//! have read with our credentials what it must not read with its own.
 
 use super::config::{Retry, Tasks};
 use super::content::{self, Claims, Problem};
@@ -170,9 +171,10 @@ impl Artifacts {
     /// Asks once, and goes where the answers lead.
     async fn attempt(&self, mut url: Url) -> Result<Vec<u8>, Failure> {
         let mut claims = Claims::default();
+        let mut by_link = false;
         for _ in 0..=REDIRECTS {
             let is_ours = url.origin() == self.root.origin();
-            let answer = self.get(&url, is_ours).await?;
+            let answer = self.get(&url, is_ours && !by_link).await?;
             if is_ours {
                 // Where it is kept, anybody can say anything.
                 claims = claims.or(Claims::of(answer.headers()));
@@ -180,7 +182,8 @@ impl Artifacts {
             match answer.status() {
                 StatusCode::OK => return self.take(answer, &claims).await,
                 status if status.is_redirection() => {
-                    url = self.follow(&url, is_ours, answer).await?
+                    let (to, kind) = self.follow(&url, is_ours, answer).await?;
+                    (url, by_link) = (to, by_link || kind == Lead::Link);
                 }
                 _ => return Err(refused(answer, is_ours).await),
             }
@@ -189,9 +192,9 @@ impl Artifacts {
         Err(Failure::Final(Problem(Reason::Redirect, text)))
     }
 
-    async fn get(&self, url: &Url, is_ours: bool) -> Result<Response, Failure> {
+    async fn get(&self, url: &Url, signed: bool) -> Result<Response, Failure> {
         let request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "gzip");
-        let key = self.key.as_ref().filter(|_| is_ours);
+        let key = self.key.as_ref().filter(|_| signed);
         let request = match key.and_then(|key| self.signature(key, url)) {
             Some(signature) => request.header(AUTHORIZATION, signature),
             None => request,
@@ -214,8 +217,13 @@ impl Artifacts {
         Some(header)
     }
 
-    /// Where an answer leads, if we may go there.
-    async fn follow(&self, from: &Url, is_ours: bool, answer: Response) -> Result<Url, Failure> {
+    /// Where an answer leads, if we may go there, and who has said so.
+    async fn follow(
+        &self,
+        from: &Url,
+        is_ours: bool,
+        answer: Response,
+    ) -> Result<(Url, Lead), Failure> {
         let wrong = |text: &str| Failure::Final(Problem(Reason::Redirect, text.to_owned()));
         let location = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
         let location = location.ok_or_else(|| wrong("it leads nowhere"))?;
@@ -223,11 +231,13 @@ impl Artifacts {
         if !may_lead(from, &to) {
             return Err(wrong("it leads to where nothing is fetched: from https only to https"));
         }
-        if is_ours && !self.references && is_reference(answer).await {
-            let text = "it is only a link; `references = true` follows such".to_owned();
-            return Err(Failure::Final(Problem(Reason::Reference, text)));
+        let kind = if is_ours { lead(answer).await } else { Lead::Kept };
+        if kind == Lead::Link && !self.references {
+            let text =
+                "it is only a link, or the queue does not say; `references = true` follows such";
+            return Err(Failure::Final(Problem(Reason::Reference, text.to_owned())));
         }
-        Ok(to)
+        Ok((to, kind))
     }
 
     async fn take(&self, mut answer: Response, claims: &Claims) -> Result<Vec<u8>, Failure> {
@@ -275,8 +285,17 @@ struct Kept {
     storage_type: Option<String>,
 }
 
-/// Whether it was the task who said where an answer leads.
-async fn is_reference(answer: Response) -> bool {
+/// Who says where an answer leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lead {
+    /// The queue, which keeps it there.
+    Kept,
+    /// The task, or nobody knows.
+    Link,
+}
+
+/// Who says where an answer of the queue leads.
+async fn lead(answer: Response) -> Lead {
     let header = answer.headers().get("x-taskcluster-artifact-storage-type");
     let told = header.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     let kind = match told {
@@ -286,7 +305,11 @@ async fn is_reference(answer: Response) -> bool {
             serde_json::from_slice::<Kept>(&body).ok().and_then(|kept| kept.storage_type)
         }
     };
-    matches!(kind.as_deref().map(str::trim), Some("reference" | "redirect"))
+    // A link may be longer than what is read of it, so that its kind is not to be read, either.
+    match kind.as_deref().map(str::trim) {
+        None | Some("reference" | "redirect") => Lead::Link,
+        Some(_) => Lead::Kept,
+    }
 }
 
 /// What an answer means that is neither an artifact nor leads to one.
@@ -501,9 +524,46 @@ mod tests {
         check(to("/kept", "reference"), json!({ "references": true }), Ok("kept")).await;
         let told = (303, vec![("location", "/kept".to_owned())], r#"{"storageType":"reference"}"#);
         check(vec![told], json!({}), Err(Reason::Reference)).await;
+        let long: &str =
+            format!(r#"{{"url":"/kept?{}","storageType":"reference"}}"#, "x".repeat(9000)).leak();
+        for untold in [long, "See Other", r#"{"url":"/kept"}"#] {
+            let led = || vec![(303, vec![("location", "/kept".to_owned())], untold)];
+            check(led(), json!({}), Err(Reason::Reference)).await;
+            check(led(), json!({ "references": true }), Ok("kept")).await;
+        }
         check(to("file:///etc/passwd", "s3"), json!({}), Err(Reason::Redirect)).await;
         check(vec![plain(303, "")], json!({}), Err(Reason::Redirect)).await;
         check(to("a", "s3"), json!({}), Err(Reason::Redirect)).await;
+    }
+
+    /// Or a task would read with our credentials what it must not read with its own.
+    #[tokio::test]
+    async fn nothing_is_signed_where_a_link_has_led() {
+        for (kind, signed) in [("s3", vec![true, true]), ("reference", vec![true, false])] {
+            let asked = Arc::<Mutex<Vec<bool>>>::default();
+            let log = Arc::clone(&asked);
+            let answer = move |request: Request| {
+                log.lock().unwrap().push(request.headers().contains_key("authorization"));
+                let is_first = request.uri().path() != "/secret";
+                let response = Response::builder().status(if is_first { 303 } else { 200 });
+                let response = response.header("location", "/secret");
+                let response = response.header("x-taskcluster-artifact-storage-type", kind);
+                std::future::ready(response.body(Body::empty()).unwrap())
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let root_url = format!("http://{}", listener.local_addr().unwrap());
+            let app = axum::Router::new().fallback(answer);
+            tokio::spawn(async move { axum::serve(listener, app).await });
+            let section = json!({
+                "root_url": root_url, "artifacts": ["a"], "references": true,
+                "client_id": "c", "access_token": "no-secret",
+            });
+            let tasks = serde_json::from_value(section).unwrap();
+            let (clock, patience) = (Clock::starting_at(UnixNanos(0)), Duration::from_secs(20));
+            let artifacts = Artifacts::new(&tasks, 100, patience, clock).unwrap();
+            artifacts.find(&TaskId::parse(TASK).unwrap(), 0).await.unwrap();
+            assert_eq!(*asked.lock().unwrap(), signed, "{kind}");
+        }
     }
 
     #[tokio::test]
