@@ -9,7 +9,7 @@ use crate::ingest::{Config, FileFormat};
 use memchr::{memchr_iter, memrchr};
 use protocols::ParseError;
 use protocols::csv::{self, Record, Refused};
-use protocols::frame::{Frame, LineFramer};
+use protocols::frame::{Frame, LineFramer, without_byte_order_mark};
 use protocols::json::{Limits, parse_json_lines, write_prefixed};
 use protocols::marked::{Found, Marked};
 use protocols::timestamp::TimeRange;
@@ -25,6 +25,9 @@ pub(in crate::ingest) struct Decoder {
     /// Up to where, but for a line that has not ended.
     whole: u64,
     lines: u64,
+    /// How many lines were handed on, or passed over; of a line that is too long that is told
+    /// before its end.
+    frames: u64,
     told_of_surplus: bool,
     /// What was refused, for those who take the file as a whole.
     pub(super) refused: Vec<String>,
@@ -51,6 +54,9 @@ struct Sheet<'s> {
     refused: &'s mut Vec<String>,
     refusals: &'s mut u64,
     scratch: Vec<u8>,
+    frames: &'s mut u64,
+    /// The present line, if lines are counted, from 1.
+    line: Option<u64>,
 }
 
 impl Decoder {
@@ -104,6 +110,7 @@ impl Decoder {
             read: position.offset,
             whole: position.offset,
             lines: position.line,
+            frames: position.line,
             told_of_surplus: false,
             refused: Vec::new(),
             refusals: 0,
@@ -131,6 +138,7 @@ impl Decoder {
         }
         self.read += chunk.len() as u64;
         self.lines += memchr_iter(b'\n', chunk).count() as u64;
+        self.frames = self.lines;
         if let Form::Table(table) = &mut self.form {
             table.go_on_after(self.lines);
         }
@@ -230,8 +238,17 @@ impl Decoder {
     pub(in crate::ingest) fn end(&mut self, intake: &mut Intake) {
         let before = intake.batch.len();
         let context = intake.context.clone();
-        let mut sheet =
-            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        let mut sheet = Sheet {
+            times: intake.context.times(),
+            intake,
+            prefix: &self.prefix,
+            name: &self.name,
+            refused: &mut self.refused,
+            refusals: &mut self.refusals,
+            scratch: Vec::new(),
+            frames: &mut self.frames,
+            line: None,
+        };
         match &mut self.form {
             Form::Json(framer) => framer.finish(|frame| sheet.json(frame)),
             Form::Statsd(framer) => framer.finish(|frame| sheet.statsd(frame)),
@@ -250,8 +267,17 @@ impl Decoder {
     /// Answers how much of the chunk ends whole lines, if any of it does.
     fn take(&mut self, chunk: &[u8], intake: &mut Intake) -> Option<usize> {
         let context = intake.context.clone();
-        let mut sheet =
-            sheet(&self.name, &self.prefix, intake, &mut self.refused, &mut self.refusals);
+        let mut sheet = Sheet {
+            times: intake.context.times(),
+            intake,
+            prefix: &self.prefix,
+            name: &self.name,
+            refused: &mut self.refused,
+            refusals: &mut self.refusals,
+            scratch: Vec::new(),
+            frames: &mut self.frames,
+            line: None,
+        };
         let last = memrchr(b'\n', chunk).map(|end| end + 1);
         match &mut self.form {
             Form::Json(framer) => framer.feed(chunk, |frame| sheet.json(frame)),
@@ -278,19 +304,19 @@ impl Decoder {
     }
 }
 
-fn sheet<'s>(
-    name: &'s str,
-    prefix: &'s str,
-    intake: &'s mut Intake,
-    refused: &'s mut Vec<String>,
-    refusals: &'s mut u64,
-) -> Sheet<'s> {
-    let times = intake.context.times();
-    Sheet { intake, prefix, name, times, refused, refusals, scratch: Vec::new() }
-}
-
 impl Sheet<'_> {
+    fn turn_page(&mut self) {
+        *self.frames += 1;
+        self.line = Some(*self.frames);
+    }
+
+    /// A text about the present line.
+    fn placed(&self, text: &str) -> String {
+        self.line.map_or_else(|| text.to_owned(), |line| format!("line {line}: {text}"))
+    }
+
     fn json(&mut self, frame: Frame<'_>) {
+        self.turn_page();
         match frame {
             Frame::Line(line) => self.object(line),
             Frame::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
@@ -298,18 +324,23 @@ impl Sheet<'_> {
     }
 
     fn statsd(&mut self, frame: Frame<'_>) {
+        self.turn_page();
         let Frame::Line(line) = frame else {
             return self.refuse(ParseError::LineTooLong, "", b"");
         };
+        let line = if *self.frames == 1 { without_byte_order_mark(line) } else { line };
         let line = line.trim_ascii_end();
         if line.is_empty() {
             return;
         }
-        let line = [self.prefix.as_bytes(), line].concat();
+        // Events and checks have no name of a series at their beginning.
+        let is_named = !line.starts_with(b"_e{") && !line.starts_with(b"_sc|");
+        let prefix = if is_named { self.prefix } else { "" };
+        let line = [prefix.as_bytes(), line].concat();
         let before = self.intake.batch.len();
         self.intake.statsd_line(&line, &self.times, Who(None));
         if self.intake.batch.len() == before {
-            self.remember(String::from_utf8_lossy(&line).into_owned());
+            self.remember(self.placed(&String::from_utf8_lossy(&line)));
         }
     }
 
@@ -337,10 +368,10 @@ impl Sheet<'_> {
         for (reason, total) in refusals.by_reason() {
             let example = refusals.listed().iter().find(|refused| refused.reason == reason);
             let why = example.map_or("", |refused| &*refused.message);
-            self.count(reason, total as u64, &told(why, line));
+            self.count(reason, total as u64, &self.placed(&told(why, line)));
         }
         for refused in refusals.listed() {
-            self.remember(told(&refused.message, line));
+            self.remember(self.placed(&told(&refused.message, line)));
         }
         *self.refusals += (refusals.total() - refusals.listed().len()) as u64;
         self.scratch = scratch;
@@ -369,9 +400,9 @@ impl Sheet<'_> {
     }
 
     fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
-        let text = told(why, line);
+        let text = self.placed(&told(why, line));
         self.count(reason, 1, &text);
-        self.remember(if why.is_empty() { reason.to_string() } else { text });
+        self.remember(if why.is_empty() { self.placed(&reason.to_string()) } else { text });
     }
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {
