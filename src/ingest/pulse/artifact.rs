@@ -6,7 +6,8 @@
 //!   ├─► 303, Location      ─► from there, at most five times
 //!   ├─► 403, 404, 410      ─► not to be had; the next name
 //!   ├─► 424                ─► the task has left an error there
-//!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles
+//!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles; after 401 as well, where
+//!                             the request was signed: a key may be about to change, or a clock to be set
 //! ```
 //!
 //! Requests to the Taskcluster itself are signed, if there are credentials, each for itself. Nobody
@@ -174,7 +175,8 @@ impl Artifacts {
         let mut by_link = false;
         for _ in 0..=REDIRECTS {
             let is_ours = url.origin() == self.root.origin();
-            let answer = self.get(&url, is_ours && !by_link).await?;
+            let key = self.key.as_ref().filter(|_| is_ours && !by_link);
+            let answer = self.get(&url, key).await?;
             if is_ours {
                 // Where it is kept, anybody can say anything.
                 claims = claims.or(Claims::of(answer.headers()));
@@ -185,16 +187,15 @@ impl Artifacts {
                     let (to, kind) = self.follow(&url, is_ours, answer).await?;
                     (url, by_link) = (to, by_link || kind == Lead::Link);
                 }
-                _ => return Err(refused(answer, is_ours).await),
+                _ => return Err(refused(answer, is_ours, key.is_some()).await),
             }
         }
         let text = format!("it leads on and on, more than {REDIRECTS} times");
         Err(Failure::Final(Problem(Reason::Redirect, text)))
     }
 
-    async fn get(&self, url: &Url, signed: bool) -> Result<Response, Failure> {
+    async fn get(&self, url: &Url, key: Option<&SigningKey>) -> Result<Response, Failure> {
         let request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "gzip");
-        let key = self.key.as_ref().filter(|_| signed);
         let request = match key.and_then(|key| self.signature(key, url)) {
             Some(signature) => request.header(AUTHORIZATION, signature),
             None => request,
@@ -313,7 +314,7 @@ async fn lead(answer: Response) -> Lead {
 }
 
 /// What an answer means that is neither an artifact nor leads to one.
-async fn refused(answer: Response, is_ours: bool) -> Failure {
+async fn refused(answer: Response, is_ours: bool, signed: bool) -> Failure {
     let (status, after) = (answer.status(), retry_after(answer.headers()));
     let reason = match status.as_u16() {
         408 | 425 | 429 | 500..=599 => {
@@ -331,7 +332,10 @@ async fn refused(answer: Response, is_ours: bool) -> Failure {
     let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
     let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
     let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
-    Failure::Final(Problem(reason, text))
+    match status {
+        StatusCode::UNAUTHORIZED if signed => Failure::Passing(Problem(reason, text), after),
+        _ => Failure::Final(Problem(reason, text)),
+    }
 }
 
 /// The words of an answer that refuses.
@@ -501,6 +505,18 @@ mod tests {
         answers.push(plain(200, "at last"));
         let (found, asked) = found(BTreeMap::from([("a", answers)]), json!({})).await;
         assert_eq!((found.unwrap().1, asked), (b"at last".to_vec(), 6));
+    }
+
+    /// So that a change of the key loses nothing.
+    #[tokio::test]
+    async fn a_signature_that_is_refused_is_tried_again() {
+        let answers =
+            || BTreeMap::from([("a", vec![plain(401, ""), plain(401, ""), plain(200, "A")])]);
+        let signed = json!({ "client_id": "c", "access_token": "no-secret" });
+        let (found_signed, asked) = found(answers(), signed).await;
+        assert_eq!((found_signed.unwrap().1, asked), (b"A".to_vec(), 3));
+        let (found_bare, asked) = found(answers(), json!({})).await;
+        assert_eq!((found_bare, asked), (Err(Reason::Forbidden), 2));
     }
 
     #[tokio::test]
