@@ -251,7 +251,8 @@ mod tests {
         let instead = Gate::within(principal(&[]), scopes("stats:put-points:b"));
         assert_eq!(check(&instead, "b", &[]), Ok(()));
         assert_eq!(check(&instead, "a", &[]), Err(Denial::Scope));
-        let mistyped = Gate::within(principal(&["stats:put-point:b"]), scopes("stats:put-points:*"));
+        let mistyped =
+            Gate::within(principal(&["stats:put-point:b"]), scopes("stats:put-points:*"));
         assert_eq!(check(&mistyped, "b", &[]), Err(Denial::Scope), "what is wrong opens nothing");
         let limited = Gate::limited(principal(&[]), scopes("stats:put-points:b"));
         assert_eq!(check(&limited, "b", &[]), Err(Denial::Scope), "nothing can be limited to more");
