@@ -9,7 +9,7 @@
 mod place;
 mod verdict;
 
-pub use place::{Place, cause, http};
+pub use place::{Place, cause, http, shown};
 pub use verdict::{Taken, Verdict};
 
 use crate::units::Secret;
@@ -140,8 +140,10 @@ fn headers(token: Option<&Secret>) -> Result<HeaderMap, String> {
 /// Where the points of a gateway go, whose address may be written without a scheme.
 fn points(to: &str, delivered: bool) -> Result<Url, String> {
     let text = if to.contains("://") { to.to_owned() } else { format!("http://{to}") };
-    let mut url = Url::parse(&text).map_err(|error| format!("`{to}` is no address: {error}"))?;
+    let url = Url::parse(&text);
+    let mut url = url.map_err(|error| format!("`{}` is no address: {error}", shown(to)))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        let to = shown(to);
         return Err(format!("`{to}` is no address of a gateway; write http://host:8080"));
     }
     if !url.username().is_empty() || url.password().is_some() {

@@ -19,7 +19,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 #[tokio::test]
@@ -106,6 +106,51 @@ async fn secret_in_log_of_no_command() {
             said.iter().for_each(|text| assert_harmless(text));
         }
     }
+}
+
+/// Whatever is to be logged of the library that speaks to it.
+#[tokio::test]
+async fn secret_in_log_of_no_broker() {
+    for level in ["trace", "trace,hyper=info", "info,lapin=trace", "info,lapin::io_loop=trace"] {
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = format!(
+            "[admin]\nbind = '127.0.0.1:0'\n[listeners.tasks]\nprotocol = 'pulse'\n\
+             [listeners.tasks.broker]\nurl = 'amqp://{}'\nusername = 'pointsman'\n\
+             password = 'S3CR3T-1'\n\
+             [listeners.tasks.tasks]\nroot_url = 'http://127.0.0.1:1'\nclient_id = 'c'\n\
+             access_token = 'S3CR3T-2'\n",
+            broker.local_addr().unwrap()
+        );
+        let mut gateway = Gateway::start_with(&config, &["--log-level", level]).await;
+        let mut stream = broker.accept().await.unwrap().0;
+        let sent = log_in(&mut stream).await;
+        assert!(sent.contains("\0pointsman\0S3CR3T-1"), "{sent:?}");
+        drop(stream);
+        eventually("the broker is missed", async || {
+            gateway.ledger().await["listeners"]["tasks"]["noticed"]["broker_away"].is_number()
+        })
+        .await;
+        let ended = gateway.terminate().await;
+        assert_harmless(&ended.log);
+        let bytes = format!("{:?}", b"S3CR3T-");
+        let bytes = bytes.trim_matches(['[', ']']);
+        assert!(!ended.log.contains(bytes), "{level}: a secret is shown in numbers");
+    }
+}
+
+/// Begins as a broker that knows passwords; what the client has answered.
+async fn log_in(stream: &mut TcpStream) -> String {
+    stream.read_exact(&mut [0; 8]).await.unwrap();
+    // Connection.start, version 0-9, no properties.
+    let start = b"\x00\x0a\x00\x0a\x00\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US";
+    let length = u32::try_from(start.len()).unwrap().to_be_bytes();
+    let frame = [&b"\x01\0\0"[..], &length, start, b"\xce"].concat();
+    stream.write_all(&frame).await.unwrap();
+    let mut head = [0; 7];
+    stream.read_exact(&mut head).await.unwrap();
+    let mut answer = vec![0; u32::from_be_bytes(head[3..].try_into().unwrap()) as usize];
+    stream.read_exact(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// Backends that hold secrets and cannot be reached with them.

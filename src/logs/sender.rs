@@ -175,7 +175,7 @@ impl Work {
 
     /// Notes what keeps the lines waiting; forgotten when it is over.
     fn away(&self, why: &str) {
-        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.errand.place.to())));
+        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.errand.place.shown())));
     }
 
     fn body(&self, lines: &Lines) -> Bytes {

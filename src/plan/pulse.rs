@@ -219,6 +219,10 @@ mod tests {
             &listener("url = 'amqps://h', username = 'u'", TASKS, ""),
             &["broker.password: there is no `password` (`password_file` names a file"],
         );
+        let no_secret = "url = 'amqps://h', username = 'u', password = ''";
+        let tasks = "root_url = 'https://h', client_id = 'c', access_token = ''";
+        let empty = ["broker.password: it is empty", "tasks.access_token: it is empty"];
+        refused(&listener(no_secret, tasks, ""), &empty);
     }
 
     #[test]
