@@ -369,9 +369,9 @@ impl Sheet<'_> {
     }
 
     fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
-        let text = told(why, line);
+        let text = if why.is_empty() { reason.to_string() } else { told(why, line) };
         self.count(reason, 1, &text);
-        self.remember(if why.is_empty() { reason.to_string() } else { text });
+        self.remember(text);
     }
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {

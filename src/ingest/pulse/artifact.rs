@@ -9,8 +9,10 @@
 //!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles
 //! ```
 //!
-//! Requests to the Taskcluster itself are signed, if there are credentials, each for itself. Nobody
-//! else is shown a signature. Where an artifact is kept is for the queue to say, but of a mere link
+//! The request for an artifact is signed, if there are credentials, and none that follows from an
+//! answer: wherever that leads, back to the Taskcluster too, it is not for a task or for whoever keeps
+//! its files to say what is read in the gateway's name. (A queue that leads to another of its own
+//! addresses has put a signature into that, and would refuse two.) Where an artifact is kept is for the queue to say, but of a mere link
 //! (`reference`) it is the task who says it, and a task must not have this host fetch what only this
 //! host can reach: links are followed only where the configuration says so, and from https only to
 //! https.
@@ -170,9 +172,9 @@ impl Artifacts {
     /// Asks once, and goes where the answers lead.
     async fn attempt(&self, mut url: Url) -> Result<Vec<u8>, Failure> {
         let mut claims = Claims::default();
-        for _ in 0..=REDIRECTS {
+        for hop in 0..=REDIRECTS {
             let is_ours = url.origin() == self.root.origin();
-            let answer = self.get(&url, is_ours).await?;
+            let answer = self.get(&url, hop == 0).await?;
             if is_ours {
                 // Where it is kept, anybody can say anything.
                 claims = claims.or(Claims::of(answer.headers()));
@@ -189,9 +191,9 @@ impl Artifacts {
         Err(Failure::Final(Problem(Reason::Redirect, text)))
     }
 
-    async fn get(&self, url: &Url, is_ours: bool) -> Result<Response, Failure> {
+    async fn get(&self, url: &Url, is_signed: bool) -> Result<Response, Failure> {
         let request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "gzip");
-        let key = self.key.as_ref().filter(|_| is_ours);
+        let key = self.key.as_ref().filter(|_| is_signed);
         let request = match key.and_then(|key| self.signature(key, url)) {
             Some(signature) => request.header(AUTHORIZATION, signature),
             None => request,
@@ -410,7 +412,8 @@ mod tests {
         let log = Arc::clone(&asked);
         let answer = move |request: Request| {
             let path = request.uri().path();
-            log.lock().unwrap().push(path.to_owned());
+            let signed = if request.headers().contains_key(AUTHORIZATION) { " signed" } else { "" };
+            log.lock().unwrap().push(format!("{path}{signed}"));
             let name = path.split_once("/artifacts/").map_or(path, |(_, name)| name);
             let mut answers = answers.lock().unwrap();
             let (status, headers, body) = match answers.get_mut(name) {
@@ -431,6 +434,15 @@ mod tests {
 
     /// What is found of a task's artifacts `a`, `b`, and in how many requests.
     async fn found(answers: Answers, more: Value) -> (Result<(String, Vec<u8>), Reason>, usize) {
+        let (found, asked) = found_by(answers, more).await;
+        (found, asked.len())
+    }
+
+    /// The same, and by which requests.
+    async fn found_by(
+        answers: Answers,
+        more: Value,
+    ) -> (Result<(String, Vec<u8>), Reason>, Vec<String>) {
         let (root_url, asked) = queue(answers).await;
         let mut section = json!({
             "root_url": root_url, "artifacts": ["a", "b"], "retry": { "first": "1ms", "max": "2ms" },
@@ -443,9 +455,9 @@ mod tests {
         let found = artifacts.find(&TaskId::parse(TASK).unwrap(), 3).await;
         let found = found.map(|artifact| (artifact.name.to_owned(), artifact.content));
         let path = format!("/api/queue/v1/task/{TASK}/runs/3/artifacts/");
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock().unwrap().clone();
         assert!(asked[0].starts_with(&path), "{asked:?}");
-        (found.map_err(|problem| problem.0), asked.len())
+        (found.map_err(|problem| problem.0), asked)
     }
 
     fn plain(status: u16, body: &'static str) -> (u16, Vec<(&'static str, String)>, &'static str) {
@@ -504,6 +516,27 @@ mod tests {
         check(to("file:///etc/passwd", "s3"), json!({}), Err(Reason::Redirect)).await;
         check(vec![plain(303, "")], json!({}), Err(Reason::Redirect)).await;
         check(to("a", "s3"), json!({}), Err(Reason::Redirect)).await;
+    }
+
+    /// Or a task would have a link to what the gateway may read, and it may not.
+    #[tokio::test]
+    async fn nothing_is_signed_but_the_request_for_the_artifact() {
+        for kind in ["s3", "reference"] {
+            let headers = vec![
+                ("location", "/api/secrets/v1/secret/x".to_owned()),
+                ("x-taskcluster-artifact-storage-type", kind.to_owned()),
+            ];
+            let kept = vec![plain(200, "kept")];
+            let answers = BTreeMap::from([
+                ("a", vec![(303, headers, "")]),
+                ("/api/secrets/v1/secret/x", kept),
+            ]);
+            let more = json!({ "references": true, "client_id": "c", "access_token": "t" });
+            let (found, asked) = found_by(answers, more).await;
+            assert_eq!(found.unwrap().1, b"kept");
+            let signed: Vec<_> = asked.iter().map(|path| path.ends_with(" signed")).collect();
+            assert_eq!(signed, [true, false], "{asked:?}");
+        }
     }
 
     #[tokio::test]
