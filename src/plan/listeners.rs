@@ -105,6 +105,8 @@ fn files(key: &str, listener: &Config, findings: &mut Findings) {
             findings.wrong(format!("{key}.paths[{i}]"), problem);
         }
     }
+    let holds = listener.unpacked.is_none_or(|size| size.0 > 0);
+    findings.wrong_unless(holds, format!("{key}.unpacked"), "it must be more than zero");
     let marks = matches!(format, Some(FileFormat::Log) | None);
     if prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || !marks) {
         findings.wrong(format!("{key}.prefix"), "it is what marks a line of format = \"log\"");
@@ -287,6 +289,7 @@ mod tests {
             ("paths = ['a/b']", &["paths[0]: `a/b` does not begin with a slash"]),
             ("drop = '/a'\nformat = 'csv'\nprefix = 'x'", &["prefix: it is what marks a line"]),
             ("drop = '/a'\nformat = 'xml'", &["`xml` is not one of jsonl, csv, statsd, log"]),
+            ("drop = '/a'\nunpacked = '0B'", &["unpacked: it must be more than zero"]),
             ("drop = '/a'\nack = 'queued'", &["`ack` is for protocols that answer"]),
         ] {
             refused(&listener(&format!("protocol = 'file'\n{keys}")), says);

@@ -67,7 +67,8 @@ impl Report {
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}: {} points accepted", self.file, self.accepted);
+        let file = harmless(&self.file);
+        let mut text = format!("{file}: {} points accepted", self.accepted);
         for (count, what) in [
             (self.refused, "lines refused"),
             (self.unsettled, "lines unsettled"),
@@ -84,20 +85,25 @@ impl Report {
         }
         text.push('\n');
         for LineError { line, error } in self.errors.iter().take(TOLD) {
-            let _ = writeln!(text, "{}:{line}: {error}", self.file);
+            let _ = writeln!(text, "{file}:{line}: {error}");
         }
         let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
         if untold > 0 && self.errors.len() >= TOLD {
-            let _ = writeln!(text, "{}: and {untold} lines more", self.file);
+            let _ = writeln!(text, "{file}: and {untold} lines more");
         }
         if let Some(problem) = &self.problem {
-            let _ = writeln!(text, "{}: {problem}", self.file);
+            let _ = writeln!(text, "{file}: {problem}");
         }
         if !self.complete && !self.resumable && self.bytes > 0 {
-            let _ = writeln!(text, "{}: {ONCE}", self.file);
+            let _ = writeln!(text, "{file}: {ONCE}");
         }
         text
     }
+}
+
+/// A name as a terminal may be shown it.
+fn harmless(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// All files as one object.
