@@ -88,6 +88,9 @@ impl Client {
             tell(&why);
             let pause = pause(failures, after, random());
             if Instant::now() + pause >= deadline {
+                if let Some(after) = after {
+                    why.push_str(&format!("; it asks to be left alone for {} s", after.as_secs()));
+                }
                 break;
             }
             sleep(pause).await;

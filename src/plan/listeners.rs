@@ -105,6 +105,8 @@ fn files(key: &str, listener: &Config, findings: &mut Findings) {
             findings.wrong(format!("{key}.paths[{i}]"), problem);
         }
     }
+    let holds = listener.unpacked.is_none_or(|size| size.0 > 0);
+    findings.wrong_unless(holds, format!("{key}.unpacked"), "it must be more than zero");
     let marks = matches!(format, Some(FileFormat::Log) | None);
     let is_mark = |text: &str| !text.is_empty() && !text.contains(['\n', '\r']);
     if prefix.as_ref().is_some_and(|prefix| !is_mark(prefix) || !marks) {
@@ -295,6 +297,7 @@ mod tests {
             ("drop = '/a'\nseries = \"a\\n\"", &["series: a series' name is a line of text"]),
             ("paths = ['/a/**/b']", &["paths[0]: `/a/**/b`: `**` stands for no more than `*`"]),
             ("drop = '/a'\nformat = 'xml'", &["`xml` is not one of jsonl, csv, statsd, log"]),
+            ("drop = '/a'\nunpacked = '0B'", &["unpacked: it must be more than zero"]),
             ("drop = '/a'\nack = 'queued'", &["`ack` is for protocols that answer"]),
         ] {
             refused(&listener(&format!("protocol = 'file'\n{keys}")), says);
