@@ -108,7 +108,7 @@ fn files(key: &str, listener: &Config, findings: &mut Findings) {
     let holds = listener.unpacked.is_none_or(|size| size.0 > 0);
     findings.wrong_unless(holds, format!("{key}.unpacked"), "it must be more than zero");
     let marks = matches!(format, Some(FileFormat::Log) | None);
-    let is_mark = |text: &str| !text.is_empty() && !text.contains(['\n', '\r']);
+    let is_mark = |text: &str| !text.is_empty() && !text.contains('\n');
     if prefix.as_ref().is_some_and(|prefix| !is_mark(prefix) || !marks) {
         findings.wrong(format!("{key}.prefix"), "it is what marks a line of format = \"log\"");
     }
