@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use common::{
-    Authority, Case, Gateway, Reply, UdpSink, connect, eventually, pointsman, read_to_end,
+    Authority, Case, Gateway, Reply, UdpSink, amqp, connect, eventually, pointsman, read_to_end,
 };
 use reqwest::Method;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, UdpSocket, UnixStream};
 
 /// What comes without credentials may write builds, and is put below `task/`.
@@ -787,21 +787,10 @@ async fn secret_in_log_of_finished_tasks() {
 
 /// A broker that listens to the credentials, and then does not want them.
 async fn refuse_login(broker: TcpListener) {
-    let frame = |method: &[u8]| {
-        let len = u32::try_from(method.len()).unwrap().to_be_bytes();
-        [&[1, 0, 0][..], &len, method, &[0xce]].concat()
-    };
     while let Ok((mut stream, _)) = broker.accept().await {
-        let start = b"\0\x0a\0\x0a\0\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US";
-        let close = b"\0\x0a\0\x32\x01\x93\x0eACCESS_REFUSED\0\0\0\0";
-        stream.read_exact(&mut [0; 8]).await.unwrap();
-        stream.write_all(&frame(start)).await.unwrap();
-        let mut heard = vec![0; 4096];
-        let len = stream.read(&mut heard).await.unwrap();
-        let heard = String::from_utf8_lossy(&heard[..len]).into_owned();
+        let heard = amqp::ask_who(&mut stream).await;
         assert!(heard.contains("\0u\0S3CR3T-1"), "{heard:?}");
-        stream.write_all(&frame(close)).await.unwrap();
-        let _ = stream.read(&mut [0; 4096]).await;
+        amqp::refuse(&mut stream).await;
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::{Answer, Case, Daemon, FakeHttp, Gateway, UdpSink, eventually, pointsman};
+use common::{Answer, Case, Daemon, FakeHttp, Gateway, UdpSink, amqp, eventually, pointsman};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use reqwest::Method;
@@ -123,7 +123,7 @@ async fn secret_in_log_of_no_broker() {
         );
         let mut gateway = Gateway::start_with(&config, &["--log-level", level]).await;
         let mut stream = broker.accept().await.unwrap().0;
-        let sent = log_in(&mut stream).await;
+        let sent = amqp::ask_who(&mut stream).await;
         assert!(sent.contains("\0pointsman\0S3CR3T-1"), "{sent:?}");
         drop(stream);
         eventually("the broker is missed", async || {
@@ -136,21 +136,6 @@ async fn secret_in_log_of_no_broker() {
         let bytes = bytes.trim_matches(['[', ']']);
         assert!(!ended.log.contains(bytes), "{level}: a secret is shown in numbers");
     }
-}
-
-/// Begins as a broker that knows passwords; what the client has answered.
-async fn log_in(stream: &mut TcpStream) -> String {
-    stream.read_exact(&mut [0; 8]).await.unwrap();
-    // Connection.start, version 0-9, no properties.
-    let start = b"\x00\x0a\x00\x0a\x00\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US";
-    let length = u32::try_from(start.len()).unwrap().to_be_bytes();
-    let frame = [&b"\x01\0\0"[..], &length, start, b"\xce"].concat();
-    stream.write_all(&frame).await.unwrap();
-    let mut head = [0; 7];
-    stream.read_exact(&mut head).await.unwrap();
-    let mut answer = vec![0; u32::from_be_bytes(head[3..].try_into().unwrap()) as usize];
-    stream.read_exact(&mut answer).await.unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// Backends that hold secrets and cannot be reached with them.

@@ -290,7 +290,6 @@ async fn odd_names_and_places_are_no_trouble() {
     assert_eq!(told.matches("an interruption would start anew").count(), 1, "{told}");
 }
 
-/// Of a file that breaks off what can be read is sent, and the rest when it is there.
 /// Others may write where the file lies, and a process may have to keep its files short.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_in_the_place_of_progress_holds_nobody_up() {
@@ -320,6 +319,7 @@ async fn what_stands_in_the_place_of_progress_holds_nobody_up() {
     assert_eq!(received(&gateway).await, 1);
 }
 
+/// Of a file that breaks off what can be read is sent, and the rest when it is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compressed_file_that_breaks_off_is_gone_on_with() {
     let gateway = gateway().await;

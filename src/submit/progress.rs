@@ -242,11 +242,11 @@ const ENDING: &str = ".pointsman-progress";
 
 /// What mends it.
 const SAME: &str = "say the same again, or --again to submit all of the file once more";
-/// Far more than a hundred refusals and all that is on its way.
-const BYTES_MAX: usize = 16 << 20;
-
 const AGAIN: &str = "say --again to submit all of the file once more";
 const STATE: &str = "say --state DIR to keep it somewhere else";
+
+/// Far more than a hundred refusals and all that is on its way.
+const BYTES_MAX: usize = 16 << 20;
 
 /// Of the file, and of how batches are made, since these are made again from it.
 const VERSION: u32 = 2;

@@ -32,7 +32,7 @@ impl Header {
         let columns = (0..cells.len()).filter_map(|index| cells.text(index));
         let columns = columns.map(Column::new).collect::<Vec<_>>();
         unique(&columns)?;
-        commas(&columns)?;
+        separators(&columns)?;
         let mut header =
             Self { columns, name: None, time: None, tags: Vec::new(), fields: Vec::new() };
         header.assign();
@@ -140,14 +140,14 @@ fn is_reserved(key: &str) -> bool {
     matches!(key, "name" | "time" | "timestamp" | "sequence_number")
 }
 
-/// A table whose cells are parted by something else, or whose lines are, has but one column, or but
-/// one line, and would be read as nothing.
-fn commas(columns: &[Column]) -> Result<(), Refusal> {
+/// A table whose cells, or whose lines, are separated by something else has one column, or one line,
+/// only, and would be read as nothing.
+fn separators(columns: &[Column]) -> Result<(), Refusal> {
     let ends = |key: &str| key.matches('\r').count() > key.matches("\r\n").count();
     let text = if columns.iter().any(|column| ends(&column.key)) {
         "a line ends with CR alone; lines end with LF or CR LF"
     } else if matches!(columns, [only] if only.key.contains([';', '\t'])) {
-        "there is only one column, and a semicolon or a tab in its name; commas part columns"
+        "there is only one column, and a semicolon or a tab in its name; commas separate columns"
     } else {
         return Ok(());
     };

@@ -235,7 +235,7 @@ fn a_header_that_cannot_be_trusted_costs_the_file() {
         ("a,b\r1,2\r3,4\r", "a line ends with CR alone; lines end with LF or CR LF"),
         (
             "time;value\n1;2\n",
-            "there is only one column, and a semicolon or a tab in its name; commas part columns",
+            "there is only one column, and a semicolon or a tab in its name; commas separate columns",
         ),
         ("name,time,,\nx\n", "the first line names no column that could hold a value"),
         ("a,\"b\n1\n", "a quote is not closed before the end of the file"),

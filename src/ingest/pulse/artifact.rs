@@ -16,9 +16,9 @@
 //! signature into the address, and beside that a second one would be refused.)
 //!
 //! Usually the queue decides where an artifact is kept. For a mere link (`reference`) the task does, and
-//! a task must not make this host fetch what only this host can reach. So links, and what the queue does
-//! not call anything else, are followed only where the configuration allows it. From https, redirects are
-//! followed only to https.
+//! a task must not make this host fetch what only this host can reach. So links, and artifacts of which
+//! the queue does not say what they are, are followed only where the configuration allows it. From https,
+//! redirects are followed only to https.
 
 use super::answer::{Failure, away, broken, is_reference, refused};
 use super::config::Tasks;
