@@ -9,7 +9,7 @@
 mod place;
 mod verdict;
 
-pub use place::{Place, cause, http};
+pub use place::{Place, cause, http, shown};
 pub use verdict::{Taken, Verdict};
 
 use crate::units::Secret;
@@ -88,6 +88,9 @@ impl Client {
             tell(&why);
             let pause = pause(failures, after, random());
             if Instant::now() + pause >= deadline {
+                if let Some(after) = after {
+                    why.push_str(&format!("; it asks to be left alone for {} s", after.as_secs()));
+                }
                 break;
             }
             sleep(pause).await;
@@ -140,8 +143,10 @@ fn headers(token: Option<&Secret>) -> Result<HeaderMap, String> {
 /// Where the points of a gateway go, whose address may be written without a scheme.
 fn points(to: &str, delivered: bool) -> Result<Url, String> {
     let text = if to.contains("://") { to.to_owned() } else { format!("http://{to}") };
-    let mut url = Url::parse(&text).map_err(|error| format!("`{to}` is no address: {error}"))?;
+    let url = Url::parse(&text);
+    let mut url = url.map_err(|error| format!("`{}` is no address: {error}", shown(to)))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        let to = shown(to);
         return Err(format!("`{to}` is no address of a gateway; write http://host:8080"));
     }
     if !url.username().is_empty() || url.password().is_some() {

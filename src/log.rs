@@ -4,7 +4,11 @@
 
 use clap::ValueEnum;
 use std::io::{IsTerminal as _, Write as _, stderr};
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How lines of the log look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -25,9 +29,17 @@ pub fn start(format: Format, level: EnvFilter, no_color: bool) {
         .with_ansi(stderr().is_terminal() && !no_color);
     // Somebody else's subscriber, in a test say, is as good as ours.
     let _ = match format {
-        Format::Text => builder.try_init(),
-        Format::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
+        Format::Text => builder.finish().with(filter_fn(is_harmless)).try_init(),
+        Format::Json => {
+            let builder = builder.json().flatten_event(true).with_span_list(false);
+            builder.finish().with(filter_fn(is_harmless)).try_init()
+        }
     };
+}
+
+/// Whatever level is asked for: the AMQP client traces whole frames, the one with the password too.
+fn is_harmless(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() != Level::TRACE || !metadata.target().starts_with("lapin")
 }
 
 /// Writes a text for people to standard error, where nobody may be listening.

@@ -39,7 +39,8 @@ impl LogLimit {
     }
 }
 
-/// Input as a log may show it: control characters escaped, cut after 80 characters.
+/// Input as a log may show it: control characters escaped, cut after 200 characters:
+/// room for the name of what it stands in, and for what is wrong with it.
 pub fn excerpt(input: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in input.utf8_chunks() {
@@ -69,7 +70,7 @@ fn cut(mut shown: String) -> String {
     shown
 }
 
-const EXCERPT_CHARS: usize = 80;
+const EXCERPT_CHARS: usize = 200;
 
 /// No need to look at more of a line than this: a character has at most four bytes.
 const EXCERPT_BYTES_MAX: usize = 4 * EXCERPT_CHARS + 1;
@@ -105,8 +106,8 @@ mod tests {
         check(b"a\xff\xfe:1", "a\\xff\\xfe:1");
         check(b"a\\nb", "a\\\\nb");
         check(b"", "");
-        check(&[b'x'; 500], &format!("{}…", "x".repeat(80)));
-        check("œ".repeat(500).as_bytes(), &format!("{}…", "œ".repeat(80)));
-        check(&[b'x'; 80], &"x".repeat(80));
+        check(&[b'x'; 500], &format!("{}…", "x".repeat(200)));
+        check("œ".repeat(500).as_bytes(), &format!("{}…", "œ".repeat(200)));
+        check(&[b'x'; 200], &"x".repeat(200));
     }
 }

@@ -68,6 +68,9 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> u8 
         let _ = writeln!(io::stderr().lock(), "pointsman logs: {why}");
         None
     });
+    if arguments.prefix.contains('\n') {
+        let _ = writeln!(io::stderr().lock(), "pointsman logs: {NO_MARK}");
+    }
     let gaps = log.is_some().then(Gaps::default);
     let errand = Errand {
         place,
@@ -196,6 +199,9 @@ impl Counts {
 
 const NO_TASK: &str = "--once counts points by the task whose log it is, and there is neither --task \
                        nor $TASK_ID: if this log is read again, they count again";
+
+const NO_MARK: &str =
+    "no line can begin with this --prefix, which holds the end of one, so no point is found";
 
 /// Of one run.
 const LINES_MAX: u64 = 10_000;

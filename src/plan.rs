@@ -8,6 +8,7 @@
 mod backends;
 mod describe;
 mod errors;
+mod folders;
 mod listeners;
 mod principals;
 mod pulse;
@@ -171,6 +172,7 @@ impl Findings {
 /// only if everything could be decoded.
 fn judge(mut sections: Sections, inputs: &Inputs, findings: &mut Findings) -> Option<Plan> {
     listeners::judge(&sections, findings);
+    folders::judge(&sections, findings);
     pulse::judge(&mut sections, findings);
     principals::judge(&mut sections, findings);
     backends::judge(&mut sections.backends, findings);

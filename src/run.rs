@@ -11,6 +11,7 @@ use crate::log;
 use crate::net::HandedIn;
 use crate::notify::Notify;
 use crate::plan::{Plan, Planned};
+use crate::whole_file::outlive_file_limit;
 use nix::sys::signal::{SigSet, Signal as Number};
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
@@ -51,6 +52,7 @@ pub fn run(
             Err(problem) => return failed(&format!("signals: {problem}")),
         };
         release_hangups();
+        outlive_file_limit();
         match Plan::load(inputs) {
             Ok(planned) => serve(planned, inputs.clone(), format, signals, given).await,
             Err(report) => bad(&report),

@@ -78,7 +78,9 @@ pub fn send(message: &Message) -> Result<Sent, String> {
     };
     let to = message.to.clone().unwrap_or_else(|| message.protocol.usual().to_owned());
     let wire = message.wire(millis, Clock::System)?;
-    deliver(message, &to, &wire).map_err(|error| format!("to {to}: {error}"))?;
+    let delivered = deliver(message, &to, &wire);
+    let to = client::shown(&to).to_owned();
+    delivered.map_err(|error| format!("to {to}: {error}"))?;
     Ok(Sent { status, to, wire: String::from_utf8_lossy(&wire).into_owned() })
 }
 

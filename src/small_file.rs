@@ -6,6 +6,7 @@
 //! only once, so it would be lost to the next reload; whoever has it there writes it into a file
 //! first. Only the configuration itself may come from one at the start, where it is waited for.
 
+use protocols::frame::without_byte_order_mark;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -43,7 +44,9 @@ fn read_at_most(file: File, most: usize) -> Result<Vec<u8>, String> {
     if bytes.len() > most {
         return Err(format!("is larger than {most} bytes, which none of its sort is"));
     }
-    Ok(bytes)
+    // What some editors write before a text is no part of a password.
+    let marked = bytes.len() - without_byte_order_mark(&bytes).len();
+    Ok(bytes.split_off(marked))
 }
 
 #[allow(clippy::needless_pass_by_value)] // As `map_err` hands it over.
@@ -92,6 +95,12 @@ mod tests {
             let expected = expected.map(|text| text.as_bytes().to_vec()).map_err(str::to_owned);
             assert_eq!(read(&path, 5), expected, "{}", path.display());
         }
+        std::fs::write(at("marked"), "\u{feff}12\u{feff}").unwrap();
+        assert_eq!(
+            read(&at("marked"), 9),
+            Ok("12\u{feff}".into()),
+            "an editor's mark is none of it"
+        );
         let large = "is larger than 4 bytes, which none of its sort is".to_owned();
         assert_eq!(read(&at("file"), 4), Err(large.clone()));
         assert_eq!(read_once(Path::new("/dev/zero"), 4), Err(large));

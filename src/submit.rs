@@ -29,6 +29,7 @@ pub use format::Format;
 use crate::client::Place;
 use crate::printout::Printout;
 use crate::units::Span;
+use crate::whole_file::outlive_file_limit;
 use clap::{Args, ValueEnum};
 use report::Report;
 use std::collections::BTreeMap;
@@ -89,7 +90,10 @@ pub fn run(arguments: &Arguments, environment: &BTreeMap<String, String>) -> Pri
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let reports = match runtime {
-        Ok(runtime) => runtime.block_on(submission.all()),
+        Ok(runtime) => runtime.block_on(async {
+            outlive_file_limit();
+            submission.all().await
+        }),
         Err(error) => return Printout::failed(FAILED, &error.to_string()),
     };
     let out = match arguments.report {

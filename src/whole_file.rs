@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What a file outlives once it is in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,13 @@ pub(crate) fn write(fresh: &Path, bytes: &[u8], lasting: Lasting) -> io::Result<
         Lasting::Process => Ok(()),
         Lasting::Power => file.sync_all(),
     }
+}
+
+/// From now on a file that the process may not make any longer (`RLIMIT_FSIZE`) is an error of its
+/// write, as a disk that is full, and does not end the process. Within a runtime.
+pub(crate) fn outlive_file_limit() {
+    // A handler stays for as long as the process, and where none can be had nothing is worse than before.
+    let _ = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
 }
 
 /// The same path with something at its end, whatever it ends with.

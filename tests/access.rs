@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use common::{
-    Authority, Case, Gateway, Reply, UdpSink, connect, eventually, pointsman, read_to_end,
+    Authority, Case, Gateway, Reply, UdpSink, amqp, connect, eventually, pointsman, read_to_end,
 };
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, UdpSocket, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UdpSocket, UnixStream};
 
 /// What comes without credentials may write builds, and is put below `task/`.
 const EDGE: &str = r#"
@@ -721,6 +721,76 @@ async fn secret_in_log_of_principals() {
         for secret in secrets.iter().map(String::as_str).chain(["S3CR3T-"]) {
             assert!(!text.contains(secret), "{secret}: {text}");
         }
+    }
+}
+
+/// What a listener of finished tasks shows the broker and the queue; the broker is told it, and refuses.
+#[tokio::test]
+async fn secret_in_log_of_finished_tasks() {
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    fs::write(&password, "S3CR3T-1\n").unwrap();
+    let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tasks = |broker: &str, tasks: &str| {
+        format!(
+            "[listeners.tasks]\nprotocol = \"pulse\"\n[listeners.tasks.broker]\n{broker}\n\
+             [listeners.tasks.tasks]\n{tasks}\n"
+        )
+    };
+    let place = format!("url = \"amqp://{}\"\nusername = \"u\"\n", broker.local_addr().unwrap());
+    let by_file = format!("{place}password_file = \"{}\"", password.display());
+    let queue = "root_url = \"http://127.0.0.1:1\"\nclient_id = \"c\"\naccess_token = \"S3CR3T-2\"";
+    let config = Case::config(&tasks(&by_file, queue));
+    let refusing = tokio::spawn(refuse_login(broker));
+    let mut gateway = Gateway::start_with(&config, &["--log-level", "trace"]).await;
+    eventually("the broker has refused it", async || gateway.log().contains("ACCESS_REFUSED"))
+        .await;
+    let mut shown = Vec::new();
+    for page in ["/", "/metrics", "/v1/ledger", "/v1/routes", "/v1/listeners"] {
+        shown.push(gateway.admin_get(page).await.body);
+    }
+    let wrong = |broker: &str, queue: &str| Case::config(&tasks(broker, queue));
+    let bare = "url = \"amqp://h\"\nusername = \"u\"\n";
+    let web = "root_url = \"http://h\"\nclient_id = \"c\"\n";
+    let mistakes = [
+        wrong("url = \"amqp://u:S3CR3T-3@h\"\nusername = \"u\"\npassword = \"S3CR3T-3\"", queue),
+        wrong("url = \"amqp://h?password=S3CR3T-3\"\nusername = \"u\"\npassword = \"p\"", queue),
+        wrong("url = \"amqp://u:S3CR3T-3@h:99999\"\nusername = \"u\"\npassword = \"p\"", queue),
+        wrong(&format!("{bare}password = [\"S3CR3T-3\"]"), queue),
+        wrong(&format!("{bare}pasword = \"S3CR3T-3\""), queue),
+        wrong(&format!("{bare}password = \"S3CR3T-3"), queue),
+        wrong(&format!("{bare}password = \"S3CR3T-3\"\npassword_file = \"/x\""), queue),
+        wrong(&by_file, "root_url = \"http://u:S3CR3T-3@h\""),
+        wrong(&by_file, "root_url = \"http://h?token=S3CR3T-3\""),
+        wrong(&by_file, &format!("{web}access_token = {{ a = \"S3CR3T-3\" }}")),
+        wrong(&by_file, &format!("{web}acces_token = \"S3CR3T-3\"")),
+        wrong(&by_file, &format!("{web}access_token = \"S3CR3T-3\"\naccess_token_file = \"/x\"")),
+        wrong(&by_file, "root_url = \"http://h\"\naccess_token = \"S3CR3T-3\""),
+    ];
+    for mistake in &mistakes {
+        let reply = gateway.reload(mistake).await;
+        assert_eq!(reply.status, 422, "{mistake} {reply:?}");
+        shown.push(reply.body);
+    }
+    let ended = gateway.terminate().await;
+    shown.extend([ended.log, gateway.stdout()]);
+    let file = directory.path().join("p.toml");
+    for text in std::iter::once(&config).chain(&mistakes) {
+        fs::write(&file, text).unwrap();
+        let output =
+            pointsman(&["check", "--log-level", "trace", "--config", file.to_str().unwrap()]);
+        shown.extend([output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()));
+    }
+    refusing.abort();
+    assert!(shown.iter().all(|text| !text.contains("S3CR3T-")), "{shown:#?}");
+}
+
+/// A broker that listens to the credentials, and then does not want them.
+async fn refuse_login(broker: TcpListener) {
+    while let Ok((mut stream, _)) = broker.accept().await {
+        let heard = amqp::ask_who(&mut stream).await;
+        assert!(heard.contains("\0u\0S3CR3T-1"), "{heard:?}");
+        amqp::refuse(&mut stream).await;
     }
 }
 

@@ -5,11 +5,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
 use std::time::Duration;
 
 use common::{Case, Gateway, eventually};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -88,6 +89,24 @@ async fn udp_drop_visible_in_numbers_and_in_the_log() {
     assert_eq!(json!(dropped), json!(book["kernel_dropped"].as_f64()));
     let log = case.gateway.log();
     assert_eq!(log.matches("set receive_buffer higher").count(), 1, "{log}");
+}
+
+/// Whoever looks at the log has not seen the answer.
+#[tokio::test]
+async fn log_flood_has_an_example_of_what_came_by_http() {
+    let case = Case::start("").await;
+    let api = case.gateway.http("api");
+    let lines = [("content-type", "application/x-ndjson")];
+    for (headers, body) in [(&[][..], "no JSON"), (&lines, "{\"name\":\"a\"}\n{")] {
+        let reply = api.send(Method::POST, "/v1/points", headers, body.into()).await.unwrap();
+        assert_eq!(reply.status, 400, "{reply:?}");
+    }
+    let refused = messages(&case, "refused");
+    let reasons: BTreeSet<_> = refused.iter().filter_map(|line| line["reason"].as_str()).collect();
+    assert_eq!(reasons, BTreeSet::from(["invalid_json", "no_fields"]));
+    for line in refused {
+        assert!(!line["example"].as_str().unwrap().is_empty(), "{line}");
+    }
 }
 
 /// The lines of the log with this message.

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use common::{Answer, Case, Daemon, FakeHttp, Gateway, UdpSink, eventually, pointsman};
+use common::{Answer, Case, Daemon, FakeHttp, Gateway, UdpSink, amqp, eventually, pointsman};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 #[tokio::test]
@@ -105,6 +105,36 @@ async fn secret_in_log_of_no_command() {
             assert_eq!(output.status.code(), Some(code), "{said:?}");
             said.iter().for_each(|text| assert_harmless(text));
         }
+    }
+}
+
+/// Whatever is to be logged of the library that speaks to it.
+#[tokio::test]
+async fn secret_in_log_of_no_broker() {
+    for level in ["trace", "trace,hyper=info", "info,lapin=trace", "info,lapin::io_loop=trace"] {
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = format!(
+            "[admin]\nbind = '127.0.0.1:0'\n[listeners.tasks]\nprotocol = 'pulse'\n\
+             [listeners.tasks.broker]\nurl = 'amqp://{}'\nusername = 'pointsman'\n\
+             password = 'S3CR3T-1'\n\
+             [listeners.tasks.tasks]\nroot_url = 'http://127.0.0.1:1'\nclient_id = 'c'\n\
+             access_token = 'S3CR3T-2'\n",
+            broker.local_addr().unwrap()
+        );
+        let mut gateway = Gateway::start_with(&config, &["--log-level", level]).await;
+        let mut stream = broker.accept().await.unwrap().0;
+        let sent = amqp::ask_who(&mut stream).await;
+        assert!(sent.contains("\0pointsman\0S3CR3T-1"), "{sent:?}");
+        drop(stream);
+        eventually("the broker is missed", async || {
+            gateway.ledger().await["listeners"]["tasks"]["noticed"]["broker_away"].is_number()
+        })
+        .await;
+        let ended = gateway.terminate().await;
+        assert_harmless(&ended.log);
+        let bytes = format!("{:?}", b"S3CR3T-");
+        let bytes = bytes.trim_matches(['[', ']']);
+        assert!(!ended.log.contains(bytes), "{level}: a secret is shown in numbers");
     }
 }
 

@@ -311,6 +311,35 @@ async fn files_in_a_folder_are_taken_whole_and_moved() {
     receives(&gateway, 4).await;
 }
 
+/// As an editor on another system leaves them; what is refused is told by its line.
+#[tokio::test]
+async fn marks_before_a_text_and_events_in_it_are_no_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = gateway(&dir, "drop = 'DIR'\nprefix = 'STAT'\nseries = 't/'").await;
+    append(&dir.path().join("a.log"), "\u{feff}STAT {\"name\":\"a\",\"x\":1}\r\n");
+    append(&dir.path().join("b.statsd"), "\u{feff}b:1|c\r\n_e{3,3}:1|c|x|y\n_sc|c|0\nbad\n");
+    append(&dir.path().join("c.jsonl"), "\u{feff}{\"name\":\"c\",\"x\":1}\r\n\nbad\n");
+    append(&dir.path().join("d.csv"), "name,x\rd,1\r");
+    eventually("they are moved", async || {
+        let moved = ["done/a.log", "done/b.statsd", "done/c.jsonl", "refused/d.csv"];
+        moved.iter().all(|name| dir.path().join(name).exists()).then_some(())
+    })
+    .await;
+    receives(&gateway, 3).await;
+    eventually("they have their names", async || {
+        let shown = gateway.stdout();
+        let names = ["t/a", "t/b", "t/c"];
+        names.iter().all(|name| shown.contains(&format!("\"name\":\"{name}\""))).then_some(())
+    })
+    .await;
+    let told = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    let of_statsd = told("done/b.statsd.refused");
+    assert!(of_statsd.contains("line 4: t/bad\n"), "{of_statsd}");
+    assert!(told("done/c.jsonl.refused").starts_with("line 3: the JSON is broken at column 1 bad"));
+    assert!(told("refused/d.csv.refused").contains("a line ends with CR alone"));
+    assert_eq!(book(&gateway).await["rejected"]["unsupported_event"], 2);
+}
+
 /// What principals deny was not accepted.
 #[tokio::test]
 async fn files_whose_points_are_denied_are_refused() {

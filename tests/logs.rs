@@ -49,6 +49,29 @@ const LOG: &str = "\x1b[1mmake all\x1b[0m\r\n\
     see [taskcluster-task:stat] {\"name\":\"d\",\"value\":1}\n\
     [taskcluster-task:stat] {\"name\":\"e\",\"value\":1}";
 
+/// Whoever has it in a script would wait for points for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_no_line_can_begin_with_is_told() {
+    for (mark, is_found) in [("STAT", true), ("\x1b[1mSTAT", true), ("ST\nAT", false)] {
+        let log = format!("{mark} {{\"name\":\"a\",\"value\":1}}\n");
+        let output = logs("http://127.0.0.1:1", &["--prefix", mark, "--grace", "0s"], &log).await;
+        let told = told(&output);
+        assert_eq!(told.contains("1 not sent"), is_found, "{told}");
+        assert_eq!(told.contains("no line can begin with this --prefix"), !is_found, "{told}");
+    }
+}
+
+/// It is busy enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_asks_for_much_time_has_it() {
+    let wish = |_: &_| Answer::status(503).header("retry-after", "86400");
+    let gateway = FakeHttp::judging(wish).await;
+    let output = logs(&gateway.url(), &["--grace", "1s"], LOG).await;
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), LOG.as_bytes()));
+    assert!(told(&output).contains("4 not sent"), "{}", told(&output));
+    assert_eq!(gateway.received().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn points_of_a_log_reach_the_gateway() {
     let config = [API, "[backends.out]\nkind = 'stdout'\n", &all_to(&["out"])].concat();

@@ -37,7 +37,7 @@ fn config(broker: &str, queue: &QueueApi, influx: &Influxd) -> String {
          [listeners.tasks.broker]\n{broker}\n\
          username = 'pointsman'\npassword = 'secret'\nexchanges = ['{COMPLETED}', '{FAILED}']\n\
          [listeners.tasks.tasks]\n\
-         root_url = '{}'\nclient_id = 'test'\naccess_token = 'no-secret'\n\
+         root_url = '{}'\nclient_id = 'test'\naccess_token = 'S3CR3T-TOKEN'\n\
          retry = {{ first = '10ms', max = '50ms' }}\n",
         queue.root_url()
     );
@@ -271,7 +271,8 @@ async fn a_stop_leaves_to_the_broker_what_was_not_taken() {
     let broker = RabbitMq::start(&authority).await;
     let publisher = broker.publisher(&[COMPLETED, FAILED]).await;
     let address = format!("url = '{}'\ntls = {{ ca = '{}' }}", broker.secure_url(), authority.ca());
-    let mut gateway = Gateway::start(&config(&address, &queue, &influx)).await;
+    let config = config(&address, &queue, &influx);
+    let mut gateway = Gateway::start_with(&config, &["--log-level", "trace"]).await;
     listens(&gateway).await;
 
     prepare(&queue, 0);
@@ -286,7 +287,11 @@ async fn a_stop_leaves_to_the_broker_what_was_not_taken() {
         queue.received(&task(2)).len() == 1 && queue.received(&task(4)).len() == 1
     })
     .await;
-    assert!(gateway.terminate().await.status.success());
+    let ended = gateway.terminate().await;
+    assert!(ended.status.success());
+    for secret in ["S3CR3T-TOKEN", "password = ", "mac=", "signature=x"] {
+        assert!(!ended.log.contains(secret), "{secret}: {}", ended.log);
+    }
     eventually("they are handed back", async || publisher.queue(QUEUE).await == (2, 0)).await;
 
     // Both say where they are only to whom they know, and that is not where they are kept.

@@ -7,7 +7,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -288,6 +288,35 @@ async fn odd_names_and_places_are_no_trouble() {
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(told.matches("an interruption would start anew").count(), 1, "{told}");
+}
+
+/// Others may write where the file lies, and a process may have to keep its files short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_in_the_place_of_progress_holds_nobody_up() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let to = url(&gateway);
+    let file = write(dir.path(), "a\n\x1b[2J.jsonl", "{\"name\":\"a\",\"value\":1}\n");
+    let progress = PathBuf::from(format!("{file}.pointsman-progress"));
+    nix::unistd::mkfifo(&progress, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for what in ["a pipe", "a device"] {
+        let output = submit(&to, &[&file]).await;
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(told.contains(what) && told.contains("say --state DIR"), "{told}");
+        assert!(told.contains("/a??[2J.jsonl: 0 points"), "{told}");
+        fs::remove_file(&progress).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &progress).unwrap();
+    }
+    fs::remove_file(&progress).unwrap();
+    let program = env!("CARGO_BIN_EXE_pointsman");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "ulimit -f 0; exec \"$@\" 2>&1 | cat; exit \"${PIPESTATUS[0]}\"", "bash"]);
+    bash.args([program, "submit", "--to", &to, &file]);
+    let output = tokio::task::spawn_blocking(move || bash.output().unwrap()).await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("would start anew"), "{output:?}");
+    assert_eq!(received(&gateway).await, 1);
 }
 
 /// Of a file that breaks off what can be read is sent, and the rest when it is there.

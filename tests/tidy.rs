@@ -61,9 +61,9 @@ const MAY_IMPORT: &[(&str, &str)] = &[
         "app",
         "access admin backend books clock config dead_letters errors explain ingest lane log_limit net notify origin plan route telemetry tls units",
     ),
-    ("run", "app clock config log net notify plan"),
+    ("run", "app clock config log net notify plan whole_file"),
     ("send", "client clock"),
-    ("submit", "client file_id gzip printout units whole_file"),
+    ("submit", "client file_id gzip printout small_file units whole_file"),
     ("logs", "client stdio units"),
     ("cli", "clock config dead_letters explain log logs plan printout query run send stdio submit"),
 ];

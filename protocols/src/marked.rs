@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The mark stands at the very start of its line, but for escape sequences of a terminal (ECMA-48),
-//! which are taken out of the whole line; a CR before the LF is, too. Blanks follow it, or the
+//! which are taken out of the whole line; a CR before the LF is, too, and so is what some editors and
+//! shells write before a text (the byte order mark). Blanks follow it, or the
 //! object does at once; a line that goes on otherwise (`STATUS` where the mark is `STAT`) is a line
 //! like all others. What the object says is for the parser of points.
 //!
@@ -14,6 +15,7 @@
 //!
 //! Limits: `max` bytes for an object; of an unfinished line no more than that is held.
 
+use crate::frame::BYTE_ORDER_MARK;
 use memchr::{memchr, memmem, memrchr};
 
 /// What a marked line holds.
@@ -187,6 +189,13 @@ impl Marked {
 /// How long the escape sequence is that a text begins with: 0 if it does not begin with one, none
 /// if it does not end in it.
 fn escape(text: &[u8]) -> Option<usize> {
+    let mark = BYTE_ORDER_MARK.as_bytes();
+    if text.starts_with(mark) {
+        return Some(mark.len());
+    }
+    if !text.is_empty() && mark.starts_with(text) {
+        return None;
+    }
     let [ESCAPE, rest @ ..] = text else { return Some(0) };
     match rest {
         [] => None,
@@ -262,6 +271,7 @@ mod tests {
         check("\x1b[32m[t:stat] {\"a\":\x1b[1m1}\x1b[0m\r\n", &["{\"a\":1}"]);
         check("\x1b]0;title\x07\x1b]8;;x\x1b\\\x1b(B[t:stat] {}\n", &["{}"]);
         check("[t:stat] a=1\n[t:stat]\n[t:stat] \r\n", &["NoObject", "NoObject", "NoObject"]);
+        check("\u{feff}[t:stat] {\"a\":\"\u{feff}\"}\n", &["{\"a\":\"\u{feff}\"}"]);
         check("[t:stat]us {}\n", &[]);
         check("[t:stat] see [t:stat] {}\n[t:stat] {}\n", &["NoObject", "{}"]);
         let fits = format!("{{{}}}", "x".repeat(MAX - 2));
@@ -297,10 +307,10 @@ mod tests {
             }
             let mut clean = Vec::new();
             without_escapes(object, &mut clean);
-            let clean = String::from_utf8_lossy(clean.trim_ascii()).into_owned();
-            seen.push(match clean.as_bytes().first() {
+            let clean = clean.trim_ascii();
+            seen.push(match clean.first() {
                 _ if clean.len() > MAX => "TooLong".to_owned(),
-                Some(b'{') => clean,
+                Some(b'{') => String::from_utf8_lossy(clean).into_owned(),
                 _ => "NoObject".to_owned(),
             });
         }
@@ -314,7 +324,8 @@ mod tests {
             pieces in proptest::collection::vec(
                 prop_oneof![
                     Just("\n"), Just("\r\n"), Just("[t:stat]"), Just("[t:stat] {"), Just("[t:"),
-                    Just("\x1b[1m"), Just("\x1b"), Just(" "), Just("}"), Just("make all, then more of it "),
+                    Just("\x1b[1m"), Just("\x1b"), Just("\u{feff}"), Just(" "), Just("}"),
+                    Just("make all, then more of it "),
                 ],
                 0..40,
             ),

@@ -64,9 +64,9 @@ impl Gate {
     }
 
     /// The same for credentials that are good for no more than these scopes; for all of them where
-    /// the principal itself has none.
+    /// the principal itself has none. Scopes that are about no series (mistyped, it may be) are some.
     pub(super) fn within(principal: Arc<Principal>, scopes: Arc<Scopes>) -> Self {
-        let grant = match principal.scopes.are_empty() {
+        let grant = match principal.all_scopes.is_empty() {
             true => Grant::Instead(scopes),
             false => Grant::Within(scopes),
         };
@@ -251,6 +251,9 @@ mod tests {
         let instead = Gate::within(principal(&[]), scopes("stats:put-points:b"));
         assert_eq!(check(&instead, "b", &[]), Ok(()));
         assert_eq!(check(&instead, "a", &[]), Err(Denial::Scope));
+        let mistyped =
+            Gate::within(principal(&["stats:put-point:b"]), scopes("stats:put-points:*"));
+        assert_eq!(check(&mistyped, "b", &[]), Err(Denial::Scope), "what is wrong opens nothing");
         let limited = Gate::limited(principal(&[]), scopes("stats:put-points:b"));
         assert_eq!(check(&limited, "b", &[]), Err(Denial::Scope), "nothing can be limited to more");
     }

@@ -45,6 +45,11 @@ impl Place {
         self.to.as_deref().unwrap_or(USUAL)
     }
 
+    /// Its address, for people.
+    pub fn shown(&self) -> &str {
+        shown(self.to())
+    }
+
     /// What it asks for.
     ///
     /// # Errors
@@ -52,6 +57,15 @@ impl Place {
     /// Why the file cannot be read.
     pub fn token(&self) -> Result<Option<Secret>, String> {
         self.token_file.as_deref().map(token).transpose()
+    }
+}
+
+/// An address, for people: a log that anybody may read shows no credentials, wherever in an address
+/// somebody has put them.
+pub fn shown(address: &str) -> &str {
+    match address.split(['?', '#']).next() {
+        Some(place) if !address.contains('@') => place,
+        _ => "an address with credentials in it",
     }
 }
 
@@ -84,3 +98,25 @@ pub fn cause(error: &(dyn Error + 'static)) -> String {
 
 /// The listener `http` of a bare start, on this host.
 const USUAL: &str = "http://127.0.0.1:8080";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_shown_without_credentials() {
+        for (address, expected) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("gateway:8080", "gateway:8080"),
+            ("https://h/p?token=S3CR3T", "https://h/p"),
+            ("h:1/#S3CR3T", "h:1/"),
+        ] {
+            assert_eq!(shown(address), expected);
+        }
+        for address in
+            ["http://u:S3CR3T@h", "S3CR3T@h:1", "ftp://S3CR3T@h", "h?a=b@S3CR3T", "h#S3?CR3T@h"]
+        {
+            assert!(!shown(address).contains("S3"), "{address}");
+        }
+    }
+}

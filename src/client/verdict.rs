@@ -94,6 +94,9 @@ impl Told {
         let Ok(body) = serde_json::from_slice::<Body>(&self.body) else {
             return Verdict::Never(self.why(NO_GATEWAY));
         };
+        if body.accepted.max(body.unlisted) > POINTS_MAX {
+            return Verdict::Never(self.why(NO_GATEWAY));
+        }
         let refused = body.rejected.into_iter().map(|item| (item.index, harmless(&item.error)));
         Verdict::Taken(Taken {
             accepted: Some(body.accepted),
@@ -131,6 +134,8 @@ fn harmless(words: &str) -> String {
 
 const NO_GATEWAY: &str = "that is no answer of a gateway's listener `http`";
 const WORDS_MAX: usize = 500;
+/// No request holds so many.
+const POINTS_MAX: u64 = 1 << 32;
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +167,18 @@ mod tests {
             ),
             (400, false, error, Verdict::Never(format!("{NO_GATEWAY}: 400 so  so"))),
             (200, false, "<html>", Verdict::Never(format!("{NO_GATEWAY}: 200"))),
+            (
+                400,
+                false,
+                r#"{"accepted":1,"rejected":[],"unlisted":18446744073709551615}"#,
+                Verdict::Never(format!("{NO_GATEWAY}: 400")),
+            ),
+            (
+                200,
+                false,
+                r#"{"accepted":18446744073709551615,"rejected":[]}"#,
+                Verdict::Never(format!("{NO_GATEWAY}: 200")),
+            ),
             (413, false, error, Verdict::TooLarge),
             (503, false, error, again("503: so  so")),
             (429, false, "", again("429 without a word")),

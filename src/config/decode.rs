@@ -322,7 +322,7 @@ fn in_our_words(what: &str) -> String {
     match what {
         "a sequence" | "sequence" => "a list".to_owned(),
         "a map" | "map" => "a table".to_owned(),
-        "a string" => "a text".to_owned(),
+        "a string" | "string or map" => "a text".to_owned(),
         "a boolean" => "true or false".to_owned(),
         "u32" | "u64" => "a whole number that is not negative".to_owned(),
         "f64" => "a number".to_owned(),
@@ -443,7 +443,7 @@ mod tests {
         check(
             json!({
                 "listners": {},
-                "listeners": { "s": { "bind": [1, "x"], "limits": { "lin": "1B", "idle": "1 parsec" } } },
+                "listeners": { "s": { "bind": [1, "x"], "ack": 5, "limits": { "lin": "1B", "idle": "1 parsec" } } },
                 "backends": {
                     "a": { "kind": "influxdb", "tokn": "S3CR3T", "flsh": "1s", "gzip": "no" },
                     "b": { "kind": "influx", "tokn": 1 },
@@ -464,6 +464,7 @@ mod tests {
                 "backends.d.when_full: `drop_newst` is not one of drop_oldest, drop_newest, refuse (did you mean `drop_newest`?)",
                 "backends.d.database: unknown key `database` (it is a key of kind = \"influxdb\")",
                 "listeners.s.protocol: `protocol` is missing (for example `protocol = \"statsd\"`)",
+                "listeners.s.ack: expected a text, found `5`",
                 "listeners.s.bind[0]: expected a text, found `1`",
                 "listeners.s.limits.idle: `1 parsec` is not a duration (write for example \"500ms\", \"10s\", \"5m\", \"1h\")",
                 "listeners.s.limits.lin: unknown key `lin` (did you mean `line`?)",

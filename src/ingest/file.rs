@@ -23,6 +23,7 @@ mod form;
 mod glob;
 mod packed;
 mod positions;
+mod regular;
 mod sheet;
 mod watch;
 
@@ -255,8 +256,12 @@ mod tests {
     use serde_json::json;
     use std::sync::Arc;
 
+    fn opened(path: PathBuf, desk: &mut Desk) -> io::Result<Open> {
+        Open::new(path.clone(), File::open(path)?, false, desk)
+    }
+
     /// It stops with the listener.
-    fn desk(data_dir: &Path) -> (Desk, Listener) {
+    pub(super) fn desk(data_dir: &Path) -> (Desk, Listener) {
         let clock = Clock::starting_at(UnixNanos::from_secs(NOW));
         let book = Arc::<ListenerBook>::default();
         let tables = Arc::new(Arc::new(Table::default()).into());
@@ -275,7 +280,7 @@ mod tests {
         let line = format!("{}\n", " ".repeat(CHUNK - 1));
         std::fs::write(&path, line.repeat(TURN + 1)).unwrap();
         let (mut desk, _listener) = desk(dir.path());
-        let mut open = Open::new(path, false, &mut desk).unwrap();
+        let mut open = opened(path, &mut desk).unwrap();
         assert!(matches!(desk.read_some(&mut open).await, Step::More));
         assert_eq!(open.decoder.read(), (TURN * CHUNK) as u64);
         let mut kept = Positions::read(dir.path(), &desk.context);
@@ -292,7 +297,7 @@ mod tests {
         let (mut desk, _listener) = desk(dir.path());
         for text in ["x", "y", "z"] {
             std::fs::write(&path, text.repeat(999) + "\n").unwrap();
-            let mut open = Open::new(path.clone(), false, &mut desk).unwrap();
+            let mut open = opened(path.clone(), &mut desk).unwrap();
             assert_eq!(open.decoder.read(), 0, "it is not the one before");
             assert!(matches!(desk.read_some(&mut open).await, Step::End));
             assert_eq!(desk.positions.of(open.id, &open.file).unwrap().offset, 1000);

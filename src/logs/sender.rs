@@ -175,7 +175,7 @@ impl Work {
 
     /// Notes what keeps the lines waiting; forgotten when it is over.
     fn away(&self, why: &str) {
-        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.errand.place.to())));
+        note(&self.sent, |sent| sent.away = Some(format!("{}: {why}", self.errand.place.shown())));
     }
 
     fn body(&self, lines: &Lines) -> Bytes {
@@ -233,8 +233,9 @@ fn note<T>(sent: &Mutex<Sent>, change: impl FnOnce(&mut Sent) -> T) -> T {
     change(&mut sent.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// There is no end to trying but that of the log.
-const ROUND: Duration = Duration::from_secs(3600);
+/// There is no end to trying but that of the log. Longer than a gateway can wish to be left alone, or
+/// it would be asked at once, again and again.
+const ROUND: Duration = Duration::from_secs(24 * 3600);
 
 /// How many reasons are told.
 const WORDS_MAX: usize = 5;

@@ -306,14 +306,18 @@ pub(super) const fn word(api: Api) -> &'static str {
     }
 }
 
-/// Reads a secret from the file beside it, if there is one.
-pub(super) fn secret<T>(
+/// Reads a secret from the file beside it, if there is one. An empty one is no secret: more likely a
+/// variable was not set, and everybody would know it.
+pub(super) fn secret<T: PartialEq>(
     key: &str,
     value: &mut Option<T>,
     file: Option<&PathBuf>,
-    read: impl FnOnce(String) -> T,
+    read: impl Fn(String) -> T,
     findings: &mut Findings,
 ) {
+    if value.as_ref().is_some_and(|value| *value == read(String::new())) {
+        findings.wrong(key, "it is empty");
+    }
     let Some(path) = file else { return };
     let key_of_file = format!("{key}_file");
     if value.is_some() {
@@ -466,6 +470,8 @@ mod tests {
         refused(&with(""), &["is empty"]);
         std::fs::remove_file(file.path()).unwrap();
         refused(&with(""), &["cannot be read: No such file"]);
+        let unset = influx("url = 'http://h:1'\napi = 'v3'\ndatabase = 'd'\ntoken = '${UNSET:-}'");
+        refused(&unset, &["token: it is empty"]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn binds(
 
 /// What is read instead of sockets.
 fn files(key: &str, listener: &Config, findings: &mut Findings) {
-    let Config { bind, paths, drop, format, prefix, .. } = listener;
+    let Config { bind, paths, drop, format, prefix, series, .. } = listener;
     if !bind.is_empty() {
         findings.wrong(format!("{key}.bind"), "files are not bound; `paths` or `drop` names them");
     }
@@ -105,9 +105,16 @@ fn files(key: &str, listener: &Config, findings: &mut Findings) {
             findings.wrong(format!("{key}.paths[{i}]"), problem);
         }
     }
+    let holds = listener.unpacked.is_none_or(|size| size.0 > 0);
+    findings.wrong_unless(holds, format!("{key}.unpacked"), "it must be more than zero");
     let marks = matches!(format, Some(FileFormat::Log) | None);
-    if prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || !marks) {
+    let is_mark = |text: &str| !text.is_empty() && !text.contains('\n');
+    if prefix.as_ref().is_some_and(|prefix| !is_mark(prefix) || !marks) {
         findings.wrong(format!("{key}.prefix"), "it is what marks a line of format = \"log\"");
+    }
+    // Every point would be refused.
+    if series.as_ref().is_some_and(|series| series.contains(char::is_control)) {
+        findings.wrong(format!("{key}.series"), "a series' name is a line of text");
     }
 }
 
@@ -286,7 +293,11 @@ mod tests {
             ("drop = '/a'\nbind = ['tcp://h:1']", &["bind: files are not bound"]),
             ("paths = ['a/b']", &["paths[0]: `a/b` does not begin with a slash"]),
             ("drop = '/a'\nformat = 'csv'\nprefix = 'x'", &["prefix: it is what marks a line"]),
+            ("drop = '/a'\nprefix = \"a\\nb\"", &["prefix: it is what marks a line"]),
+            ("drop = '/a'\nseries = \"a\\n\"", &["series: a series' name is a line of text"]),
+            ("paths = ['/a/**/b']", &["paths[0]: `/a/**/b`: `**` stands for no more than `*`"]),
             ("drop = '/a'\nformat = 'xml'", &["`xml` is not one of jsonl, csv, statsd, log"]),
+            ("drop = '/a'\nunpacked = '0B'", &["unpacked: it must be more than zero"]),
             ("drop = '/a'\nack = 'queued'", &["`ack` is for protocols that answer"]),
         ] {
             refused(&listener(&format!("protocol = 'file'\n{keys}")), says);

@@ -18,6 +18,7 @@ pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
         let Some(config) = section else { continue };
         let key = format!("principals.{name}");
         secrets(&key, config, findings);
+        names(&key, config, findings);
         hawk(&key, config, findings);
         scopes(&key, config, findings);
         shape(&key, config, findings);
@@ -49,6 +50,13 @@ fn secrets(key: &str, config: &mut Config, findings: &mut Findings) {
         if user.username.contains(':') {
             findings.wrong(format!("{key}.username"), "HTTP knows no user with a `:` in its name");
         }
+    }
+}
+
+fn names(key: &str, config: &Config, findings: &mut Findings) {
+    for (i, name) in config.mtls.iter().enumerate() {
+        let key = format!("{key}.mtls[{i}]");
+        findings.wrong_unless(!name.is_empty(), key, "a name is not empty");
     }
 }
 
@@ -446,6 +454,8 @@ mod tests {
             ),
             ("quota = { point = 1 }", &["unknown key `point`"]),
             ("hawk.credentials = [{ id = 'a' }]", &["hawk.credentials[0]: there is no `key`"]),
+            ("hawk.credentials = [{ id = 'a', key = '' }]", &["credentials[0].key: it is empty"]),
+            ("mtls = ['']", &["mtls[0]: a name is not empty"]),
             ("hawk.root_url = 'tc.example.com'", &["hawk.root_url: it is not the root"]),
             ("hawk.root_url = 'https://u:S3CR3T@h'", &["hawk.root_url: it is not the root"]),
             ("scope = ['*']", &["unknown key `scope` (did you mean `scopes`?)"]),

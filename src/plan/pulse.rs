@@ -147,6 +147,9 @@ fn judge_tasks(key: &str, tasks: &mut Tasks, findings: &mut Findings) {
     }
     let holds = !tasks.retry.first.0.is_zero();
     findings.wrong_unless(holds, format!("{key}.retry.first"), "it must be more than zero");
+    let grows = tasks.retry.first <= tasks.retry.max;
+    let message = "it must not be shorter than `first`";
+    findings.wrong_unless(grows, format!("{key}.retry.max"), message);
     certificates(key, tasks.tls.as_ref(), findings);
 }
 
@@ -219,6 +222,10 @@ mod tests {
             &listener("url = 'amqps://h', username = 'u'", TASKS, ""),
             &["broker.password: there is no `password` (`password_file` names a file"],
         );
+        let no_secret = "url = 'amqps://h', username = 'u', password = ''";
+        let tasks = "root_url = 'https://h', client_id = 'c', access_token = ''";
+        let empty = ["broker.password: it is empty", "tasks.access_token: it is empty"];
+        refused(&listener(no_secret, tasks, ""), &empty);
     }
 
     #[test]
@@ -273,6 +280,12 @@ mod tests {
             (BROKER, "root_url = 'https://h', route = 'a.'", "", "route: it has to be"),
             (BROKER, "root_url = 'https://h', artifacts = []", "", "artifacts: the list is empty"),
             (BROKER, "root_url = 'https://h', artifacts = ['a/../b']", "", "artifacts[0]: an"),
+            (
+                BROKER,
+                "root_url = 'https://h', retry = { max = '1s' }",
+                "",
+                "retry.max: it must not",
+            ),
             (BROKER, "root_url = 'https://h', tls = { ca = '/none' }", "", "tasks.tls.ca"),
         ] {
             refused(&listener(broker, tasks, more), &[says]);

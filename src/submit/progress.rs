@@ -13,6 +13,7 @@ use super::format::Format;
 use super::source::{Identity, Known};
 use super::totals::Totals;
 use crate::file_id::hash;
+use crate::small_file;
 use crate::whole_file::{self, Lasting, beside};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -91,12 +92,14 @@ impl Progress {
     ///
     /// That what is there cannot be read.
     pub(super) fn read(at: &Path, now: &Known) -> Result<Option<Self>, String> {
-        let text = match fs::read(at) {
+        match fs::metadata(at) {
             // A name may be too long for another to stand beside it.
             Err(error) if matches!(error.kind(), NotFound | InvalidFilename) => return Ok(None),
             Err(error) => return Err(format!("{error}; {STATE}")),
-            Ok(text) => text,
-        };
+            Ok(_) => {}
+        }
+        // Others may write there, too: a pipe, or a link to a device.
+        let text = small_file::read(at, BYTES_MAX).map_err(|what| format!("{what}; {STATE}"))?;
         // After a loss of power there may be a file without its content. The keys are the same without it.
         if text.is_empty() {
             return Ok(None);
@@ -241,6 +244,9 @@ const ENDING: &str = ".pointsman-progress";
 const SAME: &str = "say the same again, or --again to submit all of the file once more";
 const AGAIN: &str = "say --again to submit all of the file once more";
 const STATE: &str = "say --state DIR to keep it somewhere else";
+
+/// Far more than a hundred refusals and all that is on its way.
+const BYTES_MAX: usize = 16 << 20;
 
 /// Of the file, and of how batches are made, since these are made again from it.
 const VERSION: u32 = 2;

@@ -67,7 +67,9 @@ impl Report {
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}: {} points accepted", self.file, self.accepted);
+        // Where this is printed, a file's name begins no line of its own.
+        let file = self.file.replace(char::is_control, "?");
+        let mut text = format!("{file}: {} points accepted", self.accepted);
         for (count, what) in [
             (self.refused, "lines refused"),
             (self.unsettled, "lines unsettled"),
@@ -84,17 +86,17 @@ impl Report {
         }
         text.push('\n');
         for LineError { line, error } in self.errors.iter().take(TOLD) {
-            let _ = writeln!(text, "{}:{line}: {error}", self.file);
+            let _ = writeln!(text, "{file}:{line}: {error}");
         }
         let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
         if untold > 0 && self.errors.len() >= TOLD {
-            let _ = writeln!(text, "{}: and {untold} lines more", self.file);
+            let _ = writeln!(text, "{file}: and {untold} lines more");
         }
         if let Some(problem) = &self.problem {
-            let _ = writeln!(text, "{}: {problem}", self.file);
+            let _ = writeln!(text, "{file}: {problem}");
         }
         if !self.complete && !self.resumable && self.bytes > 0 {
-            let _ = writeln!(text, "{}: {ONCE}", self.file);
+            let _ = writeln!(text, "{file}: {ONCE}");
         }
         text
     }
@@ -170,5 +172,13 @@ mod tests {
         report.problem = Some("the gateway is away".into());
         assert!(report.text().ends_with("a.csv: and 27 lines more\na.csv: the gateway is away\n"));
         assert!(json(&[report]).contains("\"refused\": 47"));
+    }
+
+    /// Or a file could say a point in the log of whoever submits it.
+    #[test]
+    fn a_name_begins_no_line() {
+        let text = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J").text();
+        assert!(text.starts_with("a?[taskcluster-task:stat] {}?[2J: 0 points accepted"), "{text}");
+        assert_eq!(text.lines().count(), 1);
     }
 }

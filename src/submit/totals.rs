@@ -41,12 +41,13 @@ impl Totals {
         }
     }
 
+    /// What is kept in a file may have been changed there, and say anything.
     pub(super) fn add(&mut self, other: &Self) {
-        self.accepted += other.accepted;
-        self.refused += other.refused;
-        self.unsettled += other.unsettled;
-        self.empty += other.empty;
-        self.surplus += other.surplus;
+        self.accepted = self.accepted.saturating_add(other.accepted);
+        self.refused = self.refused.saturating_add(other.refused);
+        self.unsettled = self.unsettled.saturating_add(other.unsettled);
+        self.empty = self.empty.saturating_add(other.empty);
+        self.surplus = self.surplus.saturating_add(other.surplus);
         let room = ERRORS_MAX.saturating_sub(self.errors.len());
         self.errors.extend(other.errors.iter().take(room).cloned());
     }

@@ -3,8 +3,8 @@
 //!
 //! Real things wherever there is one: [`Influxd`], [`VictoriaMetrics`], [`StatsdJs`], the clients
 //! in `tests/clients`, and [`Gateway`], which is our own binary. Fakes stand in only for faults
-//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`], and [`Proxy`],
-//! which spoils the way to a real one.
+//! that a real server cannot be asked for: [`FakeHttp`], [`UdpSink`], [`TcpSink`], [`amqp`], and
+//! [`Proxy`], which spoils the way to a real one.
 //!
 //! Nothing here sleeps and hopes. A test that waits for the outside world says what for, by
 //! [`eventually`].
@@ -15,6 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::print_stderr)]
 
+pub mod amqp;
 mod case;
 mod certificates;
 mod client;

@@ -32,9 +32,11 @@ impl Header {
         let columns = (0..cells.len()).filter_map(|index| cells.text(index));
         let columns = columns.map(Column::new).collect::<Vec<_>>();
         unique(&columns)?;
+        separators(&columns)?;
         let mut header =
             Self { columns, name: None, time: None, tags: Vec::new(), fields: Vec::new() };
         header.assign();
+        header.doubtful()?;
         if header.fields.is_empty() {
             let text = "the first line names no column that could hold a value";
             return Err(Refusal::new(ParseError::NoFields, text));
@@ -60,6 +62,24 @@ impl Header {
                 _ => self.fields.push(index),
             }
         }
+    }
+
+    /// What is nearly called as a column with a part of its own would be taken for a field, and its
+    /// rows for points of now.
+    fn doubtful(&self) -> Result<(), Refusal> {
+        for key in self.fields.iter().filter_map(|index| self.columns.get(*index)) {
+            let key = &*key.key;
+            let trimmed = key.trim();
+            let is_meant = trimmed != key && (is_reserved(trimmed) || tag_of(trimmed).is_some());
+            let lower = trimmed.to_ascii_lowercase();
+            let is_time = self.time.is_none() && matches!(&*lower, "time" | "timestamp");
+            let meant = if is_time { &*lower } else { trimmed };
+            if is_meant || is_time {
+                let text = format!("the column {} is not called {}", quoted(key), quoted(meant));
+                return Err(Refusal::new(ParseError::InvalidField, text));
+            }
+        }
+        Ok(())
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -114,6 +134,24 @@ impl Column {
 /// `os` of `tag.os`.
 fn tag_of(key: &str) -> Option<&str> {
     key.strip_prefix("tag.").filter(|key| !key.is_empty())
+}
+
+fn is_reserved(key: &str) -> bool {
+    matches!(key, "name" | "time" | "timestamp" | "sequence_number")
+}
+
+/// A table whose cells, or whose lines, are separated by something else has one column, or one line,
+/// only, and would be read as nothing.
+fn separators(columns: &[Column]) -> Result<(), Refusal> {
+    let ends = |key: &str| key.matches('\r').count() > key.matches("\r\n").count();
+    let text = if columns.iter().any(|column| ends(&column.key)) {
+        "a line ends with CR alone; lines end with LF or CR LF"
+    } else if matches!(columns, [only] if only.key.contains([';', '\t'])) {
+        "there is only one column, and a semicolon or a tab in its name; commas separate columns"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(ParseError::InvalidField, text))
 }
 
 /// Two columns of one name would be one series' two values of one time.

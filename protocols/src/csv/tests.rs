@@ -227,6 +227,16 @@ fn a_bad_row_costs_itself() {
 fn a_header_that_cannot_be_trusted_costs_the_file() {
     for (file, says) in [
         ("a,b,a\n1,2,3\n", "the column \"a\" stands twice in the first line"),
+        ("name, time,value\nx,1,2\n", "the column \" time\" is not called \"time\""),
+        ("name ,value\nx,2\n", "the column \"name \" is not called \"name\""),
+        ("name, tag.os,value\nx,l,2\n", "the column \" tag.os\" is not called \"tag.os\""),
+        ("Time,value\n1,2\n", "the column \"Time\" is not called \"time\""),
+        ("TIMESTAMP,value\n1,2\n", "the column \"TIMESTAMP\" is not called \"timestamp\""),
+        ("a,b\r1,2\r3,4\r", "a line ends with CR alone; lines end with LF or CR LF"),
+        (
+            "time;value\n1;2\n",
+            "there is only one column, and a semicolon or a tab in its name; commas separate columns",
+        ),
         ("name,time,,\nx\n", "the first line names no column that could hold a value"),
         ("a,\"b\n1\n", "a quote is not closed before the end of the file"),
         ("a,b,c,d,e,f,g\n1\n", "there are more than 6 columns"),

@@ -40,7 +40,8 @@ impl Decoder {
             ..csv::Options::default()
         };
         let format = config.format.unwrap_or_else(|| format_of(path));
-        let form = Form::new(format, config.prefix.as_deref().unwrap_or(MARK), table);
+        let mark = config.prefix.as_deref().unwrap_or(MARK);
+        let form = Form::new(format, mark, table, position.line);
         Self::beginning(form, path.display().to_string(), prefix, position)
     }
 
@@ -50,7 +51,7 @@ impl Decoder {
         let path = path.strip_suffix(".gz").unwrap_or(path);
         let series = Some(series.to_owned());
         let table = csv::Options { series, record_bytes: max, ..csv::Options::default() };
-        let form = Form::new(format_of(Path::new(path)), MARK, table);
+        let form = Form::new(format_of(Path::new(path)), MARK, table, 0);
         Self::beginning(form, name.to_owned(), String::new(), &Position::default())
     }
 
@@ -88,9 +89,7 @@ impl Decoder {
         }
         self.read += chunk.len() as u64;
         self.lines += memchr_iter(b'\n', chunk).count() as u64;
-        if let Form::Table(table) = &mut self.form {
-            table.go_on_after(self.lines);
-        }
+        self.form.go_on_after(self.lines);
     }
 
     /// Takes the beginning of the file, as far as the names of the columns.

@@ -4,6 +4,7 @@ use super::decode::Decoder;
 use super::glob::{Found, Glob};
 use super::packed::{Flaw, Packed, is_gzip};
 use super::positions::Position;
+use super::regular::{self, Links};
 use super::watch::Watch;
 use super::{Desk, EVERY, QUIET, SAMPLE, Step, blocking, read};
 use crate::file_id::{FileId, Traces};
@@ -116,7 +117,11 @@ impl Followed {
                     desk.refuse(&name, "file_limit", &name);
                 }
             } else {
-                match blocking(|| Open::new(path.clone(), is_gzip(&path), desk)) {
+                let opening = || {
+                    let file = regular::open(&path, Links::Followed)?;
+                    Open::new(path.clone(), file, is_gzip(&path), desk)
+                };
+                match blocking(opening) {
                     Ok(open) => drop(self.files.insert(open.id, open)),
                     Err(error) => found.failed.push((path, error)),
                 }
@@ -161,9 +166,13 @@ impl Followed {
 }
 
 impl Open {
-    /// Opens a file, to be read from where reading ended before. Blocks.
-    pub(super) fn new(path: PathBuf, is_gzip: bool, desk: &mut Desk) -> io::Result<Self> {
-        let mut file = File::open(&path)?;
+    /// A file to be read from where reading ended before. Blocks.
+    pub(super) fn new(
+        path: PathBuf,
+        mut file: File,
+        is_gzip: bool,
+        desk: &mut Desk,
+    ) -> io::Result<Self> {
         let id = FileId::of(&file.metadata()?);
         let position = desk.positions.of(id, &file)?;
         let config = &desk.context.config;

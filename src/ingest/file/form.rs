@@ -10,22 +10,51 @@ use std::path::Path;
 
 /// A file's format, with what is left over of the last chunk.
 pub(super) enum Form {
-    Json(LineFramer),
-    Statsd(LineFramer),
+    Json(Lines),
+    Statsd(Lines),
     Log(Box<Marked>),
     Table(Box<csv::Reader>),
     /// A table that was refused: nothing that follows means anything.
     Nothing,
 }
 
+/// Lines, with their numbers in the file.
+pub(super) struct Lines {
+    framer: LineFramer,
+    /// How many were handed on. One that is too long is as soon as that is clear, before it has ended.
+    count: u64,
+}
+
+impl Lines {
+    const fn new(framer: LineFramer, count: u64) -> Self {
+        Self { framer, count }
+    }
+
+    fn feed(&mut self, chunk: &[u8], mut on_line: impl FnMut(u64, Frame<'_>)) {
+        let count = &mut self.count;
+        self.framer.feed(chunk, |frame| {
+            *count += 1;
+            on_line(*count, frame);
+        });
+    }
+
+    fn finish(&mut self, mut on_line: impl FnMut(u64, Frame<'_>)) {
+        let count = &mut self.count;
+        self.framer.finish(|frame| {
+            *count += 1;
+            on_line(*count, frame);
+        });
+    }
+}
+
 impl Form {
-    /// Of that format. Lines of a log that count begin with `mark`; no line is longer than a record
-    /// of a table may be.
-    pub(super) fn new(format: FileFormat, mark: &str, table: csv::Options) -> Self {
+    /// Of that format, for what follows so many lines. Lines of a log that count begin with `mark`; no
+    /// line is longer than a record of a table may be.
+    pub(super) fn new(format: FileFormat, mark: &str, table: csv::Options, lines: u64) -> Self {
         let max = table.record_bytes;
         match format {
-            FileFormat::Jsonl => Self::Json(LineFramer::new(max)),
-            FileFormat::Statsd => Self::Statsd(LineFramer::new(max)),
+            FileFormat::Jsonl => Self::Json(Lines::new(LineFramer::new(max), lines)),
+            FileFormat::Statsd => Self::Statsd(Lines::new(LineFramer::new(max), lines)),
             FileFormat::Log => Self::Log(Box::new(Marked::new(mark.as_bytes(), max))),
             FileFormat::Csv => Self::Table(Box::new(csv::Reader::new(table))),
         }
@@ -36,8 +65,8 @@ impl Form {
     pub(super) fn feed(&mut self, chunk: &[u8], sheet: &mut Sheet<'_>) -> Option<usize> {
         let last = memrchr(b'\n', chunk).map(|end| end + 1);
         match self {
-            Self::Json(framer) => framer.feed(chunk, |frame| sheet.json(frame)),
-            Self::Statsd(framer) => framer.feed(chunk, |frame| sheet.statsd(frame)),
+            Self::Json(lines) => lines.feed(chunk, |number, frame| sheet.json(number, frame)),
+            Self::Statsd(lines) => lines.feed(chunk, |number, frame| sheet.statsd(number, frame)),
             Self::Log(marked) => marked.feed(chunk, |found| sheet.found(found)),
             Self::Table(table) => match feed_table(table, chunk, sheet) {
                 Ok(whole) => return whole,
@@ -51,11 +80,20 @@ impl Form {
         last
     }
 
+    /// Counts on from so many lines, which were read before.
+    pub(super) fn go_on_after(&mut self, lines: u64) {
+        match self {
+            Self::Json(counted) | Self::Statsd(counted) => counted.count = lines,
+            Self::Table(table) => table.go_on_after(lines),
+            Self::Log(_) | Self::Nothing => {}
+        }
+    }
+
     /// Takes a last line though it has no end.
     pub(super) fn end(&mut self, sheet: &mut Sheet<'_>) {
         match self {
-            Self::Json(framer) => framer.finish(|frame| sheet.json(frame)),
-            Self::Statsd(framer) => framer.finish(|frame| sheet.statsd(frame)),
+            Self::Json(lines) => lines.finish(|number, frame| sheet.json(number, frame)),
+            Self::Statsd(lines) => lines.finish(|number, frame| sheet.statsd(number, frame)),
             Self::Log(marked) => marked.finish(|found| sheet.found(found)),
             Self::Table(table) => match table.end() {
                 Ok(record) => drop(record.map(|record| sheet.record(&record))),
@@ -69,7 +107,7 @@ impl Form {
     pub(super) fn left(&mut self) -> Vec<u8> {
         let mut left = Vec::new();
         match self {
-            Self::Json(framer) | Self::Statsd(framer) => framer.finish(|frame| {
+            Self::Json(lines) | Self::Statsd(lines) => lines.finish(|_, frame| {
                 left.extend(match frame {
                     Frame::Line(line) => line.trim_ascii(),
                     Frame::TooLong => b"",

@@ -38,6 +38,9 @@ impl Glob {
         let Some(relative) = path.strip_prefix('/') else {
             return Err(format!("`{path}` does not begin with a slash"));
         };
+        if relative.split('/').any(|part| part.contains("**")) {
+            return Err(format!("`{path}`: `**` stands for no more than `*`; name each depth"));
+        }
         let parts = relative.split('/').filter(|part| !part.is_empty());
         let parts = parts.map(Pattern::compile).collect::<Result<Vec<_>, _>>()?;
         if parts.is_empty() {
@@ -151,7 +154,9 @@ mod tests {
             assert_eq!(names(dir.path(), found.folders.iter()), folders, "{glob}");
         }
         assert_eq!(found(dir.path(), "a/*", 9).failed.len(), 1, "one that leads to itself");
-        assert!(Glob::compile("a/b").is_err() && Glob::compile("/").is_err());
+        for wrong in ["a/b", "/", "/a/**/b", "/a/b**"] {
+            assert!(Glob::compile(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

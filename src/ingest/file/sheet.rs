@@ -3,7 +3,7 @@
 use crate::ingest::intake::{Intake, Who};
 use protocols::ParseError;
 use protocols::csv::{Record, Refused};
-use protocols::frame::Frame;
+use protocols::frame::{Frame, without_byte_order_mark};
 use protocols::json::{Limits, parse_json_lines, write_prefixed};
 use protocols::marked::Found;
 use protocols::timestamp::TimeRange;
@@ -16,6 +16,8 @@ pub(super) struct Sheet<'s> {
     times: TimeRange,
     refusals: &'s mut Refusals,
     scratch: Vec<u8>,
+    /// The number of the present line, where lines are counted.
+    line: Option<u64>,
 }
 
 /// What was refused of a file.
@@ -45,37 +47,45 @@ impl<'s> Sheet<'s> {
         refusals: &'s mut Refusals,
     ) -> Self {
         let times = intake.context.times();
-        Self { intake, prefix, name, times, refusals, scratch: Vec::new() }
+        Self { intake, prefix, name, times, refusals, scratch: Vec::new(), line: None }
     }
 
-    pub(super) fn json(&mut self, frame: Frame<'_>) {
+    /// Takes the line with this number, from 1.
+    pub(super) fn json(&mut self, number: u64, frame: Frame<'_>) {
+        self.line = Some(number);
         match frame {
             Frame::Line(line) => self.object(line),
-            Frame::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+            Frame::TooLong => self.refuse_line(ParseError::LineTooLong),
         }
     }
 
-    pub(super) fn statsd(&mut self, frame: Frame<'_>) {
+    /// Takes the line with this number, from 1.
+    pub(super) fn statsd(&mut self, number: u64, frame: Frame<'_>) {
+        self.line = Some(number);
         let Frame::Line(line) = frame else {
-            return self.refuse(ParseError::LineTooLong, "", b"");
+            return self.refuse_line(ParseError::LineTooLong);
         };
+        let line = if number == 1 { without_byte_order_mark(line) } else { line };
         let line = line.trim_ascii_end();
         if line.is_empty() {
             return;
         }
-        let line = [self.prefix.as_bytes(), line].concat();
+        // An event or a check does not begin with the name of a series.
+        let is_named = !line.starts_with(b"_e{") && !line.starts_with(b"_sc|");
+        let prefix = if is_named { self.prefix } else { "" };
+        let line = [prefix.as_bytes(), line].concat();
         let before = self.intake.batch.len();
         self.intake.statsd_line(&line, &self.times, Who(None));
         if self.intake.batch.len() == before {
-            self.refusals.note(String::from_utf8_lossy(&line).into_owned());
+            self.refusals.note(self.placed(&String::from_utf8_lossy(&line)));
         }
     }
 
     pub(super) fn found(&mut self, found: Found<'_>) {
         match found {
             Found::Object(object) => self.object(object),
-            Found::NoObject => self.refuse(ParseError::NotAPoint, "", b""),
-            Found::TooLong => self.refuse(ParseError::LineTooLong, "", b""),
+            Found::NoObject => self.refuse_line(ParseError::NotAPoint),
+            Found::TooLong => self.refuse_line(ParseError::LineTooLong),
         }
     }
 
@@ -95,10 +105,10 @@ impl<'s> Sheet<'s> {
         for (reason, total) in refusals.by_reason() {
             let example = refusals.listed().iter().find(|refused| refused.reason == reason);
             let why = example.map_or("", |refused| &*refused.message);
-            self.count(reason, total as u64, &told(why, line));
+            self.count(reason, total as u64, &self.placed(&told(why, line)));
         }
         for refused in refusals.listed() {
-            self.refusals.note(told(&refused.message, line));
+            self.refusals.note(self.placed(&told(&refused.message, line)));
         }
         self.refusals.total += (refusals.total() - refusals.listed().len()) as u64;
         self.scratch = scratch;
@@ -117,7 +127,7 @@ impl<'s> Sheet<'s> {
     }
 
     fn refuse_row(&mut self, refused: &Refused) {
-        self.refuse(refused.reason, &refused.to_string(), b"");
+        self.refuse(refused.reason, &refused.to_string());
     }
 
     pub(super) fn refuse_table(&mut self, refused: &Refused) {
@@ -126,10 +136,19 @@ impl<'s> Sheet<'s> {
         self.refusals.note(refused.to_string());
     }
 
-    fn refuse(&mut self, reason: ParseError, why: &str, line: &[u8]) {
-        let text = told(why, line);
+    fn refuse_line(&mut self, reason: ParseError) {
+        self.refuse(reason, &reason.to_string());
+    }
+
+    fn refuse(&mut self, reason: ParseError, why: &str) {
+        let text = self.placed(why);
         self.count(reason, 1, &text);
-        self.refusals.note(if why.is_empty() { reason.to_string() } else { text });
+        self.refusals.note(text);
+    }
+
+    /// A text about the present line, with its number.
+    fn placed(&self, text: &str) -> String {
+        self.line.map_or_else(|| text.to_owned(), |line| format!("line {line}: {text}"))
     }
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {

@@ -109,6 +109,8 @@ impl Refusal {
 
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
+        // Where nothing of the request can be shown, the log says what its sender is told.
+        let example = if example.is_empty() { self.message.as_bytes() } else { example };
         match &self.offender {
             None => web.refuse(self.reason, 1, example, Who(peer)),
             Some(offender) => {
@@ -263,7 +265,7 @@ fn ask_to_come_back(response: &mut Response, after: Duration) {
 pub(super) fn count(refusals: &Refusals<'_>, intake: &Intake, peer: Option<&Peer>) {
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
-        let example = example.and_then(|item| item.item).map_or("", |item| item.get());
+        let example = example.map_or("", |it| it.item.map_or(&*it.message, |item| item.get()));
         intake.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
     }
 }

@@ -3,8 +3,8 @@
 use super::content::Problem;
 use super::reason::Reason;
 use crate::tls;
-use reqwest::Response;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ struct Kept {
     storage_type: Option<String>,
 }
 
-/// Whether it was the task who said where an answer leads.
-pub(super) async fn is_reference(answer: Response) -> bool {
+/// Whether it was the task who said where an answer leads; `unsaid` if the answer does not say.
+pub(super) async fn is_reference(answer: Response, unsaid: bool) -> bool {
     let header = answer.headers().get("x-taskcluster-artifact-storage-type");
     let told = header.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     let kind = match told {
@@ -35,11 +35,13 @@ pub(super) async fn is_reference(answer: Response) -> bool {
             serde_json::from_slice::<Kept>(&body).ok().and_then(|kept| kept.storage_type)
         }
     };
-    matches!(kind.as_deref().map(str::trim), Some("reference" | "redirect"))
+    // A link may be longer than what is read of it, so that its kind is not to be read, either.
+    kind.map_or(unsaid, |kind| matches!(kind.trim(), "reference" | "redirect"))
 }
 
-/// What an answer means that is neither an artifact nor leads to one.
-pub(super) async fn refused(answer: Response, is_ours: bool) -> Failure {
+/// What an answer means that is neither an artifact nor leads to one. Whether the request was signed
+/// tells whether a 401 may pass.
+pub(super) async fn refused(answer: Response, is_ours: bool, signed: bool) -> Failure {
     let (status, after) = (answer.status(), retry_after(answer.headers()));
     let reason = match status.as_u16() {
         408 | 425 | 429 | 500..=599 => {
@@ -57,7 +59,10 @@ pub(super) async fn refused(answer: Response, is_ours: bool) -> Failure {
     let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
     let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
     let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
-    Failure::Final(Problem(reason, text))
+    match status {
+        StatusCode::UNAUTHORIZED if signed => Failure::Passing(Problem(reason, text), after),
+        _ => Failure::Final(Problem(reason, text)),
+    }
 }
 
 /// The words of an answer that refuses.

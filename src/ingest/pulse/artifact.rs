@@ -6,13 +6,19 @@
 //!   ├─► 303, Location      ─► from there, at most five times
 //!   ├─► 403, 404, 410      ─► not to be had; try the next name
 //!   ├─► 424                ─► the task has left an error in its place
-//!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles
+//!   └─► 5xx, 429, nothing  ─► again, five times, after a delay that doubles; after 401 as well, if the
+//!                             request was signed: a key may be about to change, or a clock to be set
 //! ```
 //!
-//! Requests to the Taskcluster itself are signed, if there are credentials; no other server is shown a
-//! signature. Usually the queue decides where an artifact is kept. For a mere link (`reference`) the
-//! task does, and a task must not make this host fetch what only this host can reach. So links are
-//! followed only where the configuration allows it. From https, redirects are followed only to https.
+//! Only the request for the artifact is signed, if there are credentials, and none that an answer leads
+//! to, not even one to the Taskcluster itself: neither a task nor whoever keeps its files may choose what
+//! is read in the gateway's name. (Where the Taskcluster leads to another of its own services, it puts a
+//! signature into the address, and beside that a second one would be refused.)
+//!
+//! Usually the queue decides where an artifact is kept. For a mere link (`reference`) the task does, and
+//! a task must not make this host fetch what only this host can reach. So links, and artifacts of which
+//! the queue does not say what they are, are followed only where the configuration allows it. From https,
+//! redirects are followed only to https.
 
 use super::answer::{Failure, away, broken, is_reference, refused};
 use super::config::Tasks;
@@ -159,9 +165,11 @@ impl Artifacts {
     /// Asks once, and goes where the answers lead.
     async fn attempt(&self, mut url: Url) -> Result<Vec<u8>, Failure> {
         let mut claims = Claims::default();
-        for _ in 0..=REDIRECTS {
+        for hop in 0..=REDIRECTS {
+            let is_first = hop == 0;
             let is_ours = url.origin() == self.root.origin();
-            let answer = self.get(&url, is_ours).await?;
+            let key = self.key.as_ref().filter(|_| is_first);
+            let answer = self.get(&url, key).await?;
             if is_ours {
                 // Other servers are not trusted to say what the artifact should be.
                 claims = claims.or(Claims::of(answer.headers()));
@@ -169,18 +177,23 @@ impl Artifacts {
             match answer.status() {
                 StatusCode::OK => return self.take(answer, &claims).await,
                 status if status.is_redirection() => {
-                    url = self.follow(&url, is_ours, answer).await?
+                    let to = leads_to(&url, &answer)?;
+                    // The queue says so of every artifact; the service of objects, where it may lead,
+                    // of none.
+                    if is_ours && !self.references && is_reference(answer, is_first).await {
+                        return Err(Failure::Final(Problem(Reason::Reference, LINK.to_owned())));
+                    }
+                    url = to;
                 }
-                _ => return Err(refused(answer, is_ours).await),
+                _ => return Err(refused(answer, is_ours, key.is_some()).await),
             }
         }
         let text = format!("it leads on and on, more than {REDIRECTS} times");
         Err(Failure::Final(Problem(Reason::Redirect, text)))
     }
 
-    async fn get(&self, url: &Url, is_ours: bool) -> Result<Response, Failure> {
+    async fn get(&self, url: &Url, key: Option<&SigningKey>) -> Result<Response, Failure> {
         let request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "gzip");
-        let key = self.key.as_ref().filter(|_| is_ours);
         let request = match key.and_then(|key| self.signature(key, url)) {
             Some(signature) => request.header(AUTHORIZATION, signature),
             None => request,
@@ -201,22 +214,6 @@ impl Artifacts {
         let mut header = HeaderValue::from_str(&header).ok()?;
         header.set_sensitive(true);
         Some(header)
-    }
-
-    /// Where an answer leads, if we may go there.
-    async fn follow(&self, from: &Url, is_ours: bool, answer: Response) -> Result<Url, Failure> {
-        let wrong = |text: &str| Failure::Final(Problem(Reason::Redirect, text.to_owned()));
-        let location = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
-        let location = location.ok_or_else(|| wrong("it leads nowhere"))?;
-        let to = from.join(location).map_err(|_| wrong("it leads to what is no URL"))?;
-        if !may_lead(from, &to) {
-            return Err(wrong("it leads to where nothing is fetched: from https only to https"));
-        }
-        if is_ours && !self.references && is_reference(answer).await {
-            let text = "it is only a link; `references = true` follows such".to_owned();
-            return Err(Failure::Final(Problem(Reason::Reference, text)));
-        }
-        Ok(to)
     }
 
     async fn take(&self, mut answer: Response, claims: &Claims) -> Result<Vec<u8>, Failure> {
@@ -247,6 +244,18 @@ impl Artifacts {
     }
 }
 
+/// Where an answer leads, if we may go there.
+fn leads_to(from: &Url, answer: &Response) -> Result<Url, Failure> {
+    let wrong = |text: &str| Failure::Final(Problem(Reason::Redirect, text.to_owned()));
+    let location = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+    let location = location.ok_or_else(|| wrong("it leads nowhere"))?;
+    let to = from.join(location).map_err(|_| wrong("it leads to what is no URL"))?;
+    if !may_lead(from, &to) {
+        return Err(wrong("it leads to where nothing is fetched: from https only to https"));
+    }
+    Ok(to)
+}
+
 /// What travelled encrypted does not go on in the clear, and nothing leads to a file.
 fn may_lead(from: &Url, to: &Url) -> bool {
     let is_safe = match to.scheme() {
@@ -273,6 +282,7 @@ const PATH: &AsciiSet =
 /// How often a request is repeated.
 const RETRIES: u32 = 5;
 const REDIRECTS: u32 = 5;
+const LINK: &str = "it is only a link, or may be one; `references = true` follows such";
 /// How many artifacts are in memory at a time, packed and unpacked.
 const TURNS: usize = 8;
 
@@ -301,7 +311,8 @@ mod tests {
         let log = Arc::clone(&asked);
         let answer = move |request: Request| {
             let path = request.uri().path();
-            log.lock().unwrap().push(path.to_owned());
+            let signed = if request.headers().contains_key(AUTHORIZATION) { " signed" } else { "" };
+            log.lock().unwrap().push(format!("{path}{signed}"));
             let name = path.split_once("/artifacts/").map_or(path, |(_, name)| name);
             let mut answers = answers.lock().unwrap();
             let (status, headers, body) = match answers.get_mut(name) {
@@ -322,6 +333,15 @@ mod tests {
 
     /// What is found of a task's artifacts `a`, `b`, and in how many requests.
     async fn found(answers: Answers, more: Value) -> (Result<(String, Vec<u8>), Reason>, usize) {
+        let (found, asked) = found_by(answers, more).await;
+        (found, asked.len())
+    }
+
+    /// The same, and by which requests.
+    async fn found_by(
+        answers: Answers,
+        more: Value,
+    ) -> (Result<(String, Vec<u8>), Reason>, Vec<String>) {
         let (root_url, asked) = queue(answers).await;
         let mut section = json!({
             "root_url": root_url, "artifacts": ["a", "b"], "retry": { "first": "1ms", "max": "2ms" },
@@ -334,9 +354,9 @@ mod tests {
         let found = artifacts.find(&TaskId::parse(TASK).unwrap(), 3).await;
         let found = found.map(|artifact| (artifact.name.to_owned(), artifact.content));
         let path = format!("/api/queue/v1/task/{TASK}/runs/3/artifacts/");
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock().unwrap().clone();
         assert!(asked[0].starts_with(&path), "{asked:?}");
-        (found.map_err(|problem| problem.0), asked.len())
+        (found.map_err(|problem| problem.0), asked)
     }
 
     fn plain(status: u16, body: &'static str) -> (u16, Vec<(&'static str, String)>, &'static str) {
@@ -371,6 +391,18 @@ mod tests {
         assert_eq!((found.unwrap().1, asked), (b"at last".to_vec(), 6));
     }
 
+    /// So that a change of the key loses nothing.
+    #[tokio::test]
+    async fn a_signature_that_is_refused_is_tried_again() {
+        let answers =
+            || BTreeMap::from([("a", vec![plain(401, ""), plain(401, ""), plain(200, "A")])]);
+        let signed = json!({ "client_id": "c", "access_token": "no-secret" });
+        let (found_signed, asked) = found(answers(), signed).await;
+        assert_eq!((found_signed.unwrap().1, asked), (b"A".to_vec(), 3));
+        let (found_bare, asked) = found(answers(), json!({})).await;
+        assert_eq!((found_bare, asked), (Err(Reason::Forbidden), 2));
+    }
+
     #[tokio::test]
     async fn redirects_are_followed_within_reason() {
         let to = |place: &str, kind: &str| {
@@ -392,9 +424,50 @@ mod tests {
         check(to("/kept", "reference"), json!({ "references": true }), Ok("kept")).await;
         let told = (303, vec![("location", "/kept".to_owned())], r#"{"storageType":"reference"}"#);
         check(vec![told], json!({}), Err(Reason::Reference)).await;
+        let long: &str =
+            format!(r#"{{"url":"/kept?{}","storageType":"reference"}}"#, "x".repeat(9000)).leak();
+        for untold in [long, "See Other", r#"{"url":"/kept"}"#] {
+            let led = || vec![(303, vec![("location", "/kept".to_owned())], untold)];
+            check(led(), json!({}), Err(Reason::Reference)).await;
+            check(led(), json!({ "references": true }), Ok("kept")).await;
+        }
         check(to("file:///etc/passwd", "s3"), json!({}), Err(Reason::Redirect)).await;
         check(vec![plain(303, "")], json!({}), Err(Reason::Redirect)).await;
         check(to("a", "s3"), json!({}), Err(Reason::Redirect)).await;
+    }
+
+    /// The queue leads to the service that keeps objects, and that to where they are.
+    #[tokio::test]
+    async fn the_service_of_objects_does_not_say_that_it_leads_to_none() {
+        let object = "/api/object/v1/download/a";
+        let kind = ("x-taskcluster-artifact-storage-type", "object".to_owned());
+        let answers = BTreeMap::from([
+            ("a", vec![(303, vec![("location", format!("{object}?bewit=x")), kind], "")]),
+            (object, vec![(303, vec![("location", "/kept".to_owned())], "See Other")]),
+            ("/kept", vec![plain(200, "kept")]),
+        ]);
+        assert_eq!(found(answers, json!({})).await.0.unwrap().1, b"kept");
+    }
+
+    /// Or a task would have a link to what the gateway may read, and it may not.
+    #[tokio::test]
+    async fn nothing_is_signed_but_the_request_for_the_artifact() {
+        for kind in ["s3", "reference"] {
+            let headers = vec![
+                ("location", "/api/secrets/v1/secret/x".to_owned()),
+                ("x-taskcluster-artifact-storage-type", kind.to_owned()),
+            ];
+            let kept = vec![plain(200, "kept")];
+            let answers = BTreeMap::from([
+                ("a", vec![(303, headers, "")]),
+                ("/api/secrets/v1/secret/x", kept),
+            ]);
+            let more = json!({ "references": true, "client_id": "c", "access_token": "t" });
+            let (found, asked) = found_by(answers, more).await;
+            assert_eq!(found.unwrap().1, b"kept");
+            let signed: Vec<_> = asked.iter().map(|path| path.ends_with(" signed")).collect();
+            assert_eq!(signed, [true, false], "{asked:?}");
+        }
     }
 
     #[tokio::test]

@@ -54,6 +54,8 @@ impl Source {
         let password = broker.password.as_ref().map_or("", |password| password.expose());
         password.clone_into(&mut uri.authority.userinfo.password);
         uri.query.heartbeat = Some(HEARTBEAT_SECS);
+        // A broker may say that its frames have no end, and the client makes room for some of them.
+        uri.query.frame_max = Some(FRAME_BYTES);
         let settings = broker.tls.clone().unwrap_or_default();
         let (tls, _) = tls::Client::load(&settings).map_err(|problem| problem.to_string())?;
         Ok(Self {
@@ -154,6 +156,8 @@ const TAG: &str = "pointsman";
 const CANCEL: BasicCancelOptions = BasicCancelOptions { nowait: false };
 /// A broker that is silent for twice as long is gone.
 const HEARTBEAT_SECS: u16 = 30;
+/// As large as a RabbitMQ's, unless it is told otherwise.
+const FRAME_BYTES: u32 = 128 << 10;
 const CONNECT_WAIT: Duration = Duration::from_secs(15);
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
 /// A stop has not much time left.
@@ -164,8 +168,8 @@ const LATE: &str = "it does not answer in time";
 mod tests {
     use super::*;
     use serde_json::json;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     #[test]
     fn addresses_of_brokers() {
@@ -181,6 +185,46 @@ mod tests {
         for url in ["", "pulse.example.com", "https://pulse.example.com", "amqp://"] {
             assert!(address(url).is_err(), "{url}");
         }
+    }
+
+    /// 0 stands for no limit.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn frames_are_no_larger_than_there_is_room_for() {
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("amqp://{}", broker.local_addr().unwrap());
+        let section = json!({ "url": url, "username": "u", "password": "p" });
+        let source = Source::new(&serde_json::from_value(section).unwrap(), "statistics").unwrap();
+        let talk = async {
+            let mut stream = broker.accept().await.unwrap().0;
+            stream.read_exact(&mut [0; 8]).await.unwrap();
+            let start = [&[0, 10, 0, 10, 0, 9, 0, 0, 0, 0][..], b"\0\0\0\x05PLAIN\0\0\0\x05en_US"];
+            say(&mut stream, &start.concat()).await;
+            hear(&mut stream).await;
+            say(&mut stream, &[0, 10, 0, 30, 0, 0, 0, 0, 0, 0, 0, 60]).await;
+            hear(&mut stream).await
+        };
+        let tuned = tokio::select! {
+            tuned = talk => tuned,
+            attached = source.attach() => panic!("{:?}", attached.err()),
+        };
+        assert_eq!(tuned[..4], [0, 10, 0, 31]);
+        assert_eq!(tuned[6..10], (128_u32 << 10).to_be_bytes(), "{tuned:?}");
+    }
+
+    /// A method, in a frame of channel 0.
+    async fn say(stream: &mut TcpStream, method: &[u8]) {
+        let len = u32::try_from(method.len()).unwrap().to_be_bytes();
+        let frame = [&[1, 0, 0][..], &len, method, &[0xce]].concat();
+        stream.write_all(&frame).await.unwrap();
+    }
+
+    async fn hear(stream: &mut TcpStream) -> Vec<u8> {
+        let mut head = [0; 7];
+        stream.read_exact(&mut head).await.unwrap();
+        let len = u32::from_be_bytes(head[3..].try_into().unwrap()) as usize;
+        let mut rest = vec![0; len + 1];
+        stream.read_exact(&mut rest).await.unwrap();
+        rest
     }
 
     /// The client's thread ends as well, or the listener would gather them.

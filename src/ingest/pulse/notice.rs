@@ -111,7 +111,7 @@ fn marks(task: &TaskId, run: u16) -> Marks {
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task {}, run {}, series {}", self.task, self.run, self.series.join(", "))
+        write!(f, "task {}, run {}", self.task, self.run)
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         }
         let own = open("failed", &["route.statistics.a"], &payload(r#","runId":3"#)).unwrap();
         assert_eq!(own.key(), format!("failed {TASK} 3"));
-        assert_eq!(own.to_string(), format!("task {TASK}, run 3, series a"));
+        assert_eq!(own.to_string(), format!("task {TASK}, run 3"));
     }
 
     #[test]

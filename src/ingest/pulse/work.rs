@@ -8,7 +8,7 @@ use crate::access::Scopes;
 use crate::ingest::file::Decoder;
 use crate::ingest::intake::{Context, Intake};
 use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
-use crate::route::{Fate, Level, Receipt, Slip};
+use crate::route::{Fate, Level, Loss, Receipt, Slip};
 use lapin::message::Delivery;
 use lapin::options::BasicAckOptions;
 use protocols::{Answer, Point};
@@ -182,8 +182,8 @@ impl Desk {
         match fate {
             Fate::Kept => Ok(Ok(())),
             Fate::Late(_) => Err(Left),
-            // What a stop has lost comes again.
-            Fate::Lost(_) if hurry.is_cancelled() => Err(Left),
+            // What a stop has lost comes again. Lanes may give up before anybody is hurried.
+            Fate::Lost(losses) if hurry.is_cancelled() || by_stop(&losses) => Err(Left),
             Fate::Lost(losses) => {
                 let mut told = String::new();
                 for loss in losses {
@@ -203,6 +203,11 @@ impl Desk {
     }
 }
 
+/// Whether it is the stop that has lost some of the points, and not a backend.
+fn by_stop(losses: &[Loss]) -> bool {
+    losses.iter().any(|loss| loss.reason == "shutdown")
+}
+
 /// A message is identified by its key alone.
 const FINGERPRINT: Fingerprint = Fingerprint([0; 32]);
 /// How much of an artifact is handed over at once.
@@ -211,3 +216,15 @@ const CHUNK: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for the same message elsewhere before asking again.
 const TWIN: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stop_has_lost_is_not_lost_for_good() {
+        let loss = |reason| Loss { backend: "b".into(), reason, points: 1, detail: None };
+        assert!(by_stop(&[loss("shutdown")]) && by_stop(&[loss("queue_full"), loss("shutdown")]));
+        assert!(!by_stop(&[loss("queue_full"), loss("rejected")]) && !by_stop(&[]));
+    }
+}
