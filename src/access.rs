@@ -34,7 +34,7 @@ pub use self::hawk::{Hawk, HawkCredentials, Signed, SigningKey, Target, is_paylo
 pub use auth_service::{AuthService, Unvouched};
 pub use config::{Basic, Config, Tags};
 pub use credential::{Credential, Unreadable};
-pub use denial::{Denial, Refused};
+pub use denial::{Denial, Refused, Reserved};
 pub use gate::{Gate, Principal};
 pub use hashed::Hashed;
 pub use network::Network;

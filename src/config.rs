@@ -16,6 +16,7 @@ pub mod locate;
 pub mod report;
 pub mod source;
 pub mod substitute;
+mod tables;
 mod variables;
 
 pub use decode::{Backend, Sections};

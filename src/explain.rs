@@ -141,7 +141,7 @@ impl Story<'_> {
         text: &mut String,
     ) -> Result<Option<Point<'p>>, fmt::Error> {
         if let Err(denial) = self.gate.check(point) {
-            writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point.name))?;
+            writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point))?;
             if denial == Denial::NoPrincipal {
                 writeln!(
                     text,

@@ -63,6 +63,8 @@ async fn datagrams_pass_if_they_may_and_in_their_shape() {
     assert_eq!(of("pointsman_denied_points_total", &[]), 9.0);
     assert_eq!(of("pointsman_denials_total", &[("reason", "scope")]), 3.0);
     assert_eq!(of("pointsman_denials_total", &[("reason", "reserved_tag")]), 3.0);
+    let log = case.gateway.log();
+    assert!(log.contains("the tag `host` is reserved"), "{log}");
 }
 
 #[tokio::test]
@@ -114,7 +116,7 @@ async fn a_denied_put_has_a_line_of_its_own() {
     assert_eq!(
         answer,
         "put: illegal argument: the scope stats:put-points:other is missing\n\
-         put: illegal argument: it has a tag, or a column, that is reserved\n"
+         put: illegal argument: the tag `host` is reserved\n"
     );
     let ledger = case.books("tsdb", 4, json!({})).await;
     let book = &ledger["listeners"]["tsdb"];
@@ -165,6 +167,17 @@ async fn a_request_needs_the_scopes_of_all_its_series() {
     series.sort();
     series.dedup();
     assert_eq!(series, ["ci.a", "ci.b", "exact", "task/build/a{pool=linux}"]);
+}
+
+#[tokio::test]
+async fn the_answer_and_the_log_name_the_reserved_tag() {
+    let case = Case::start(EDGE).await;
+    let body = json!({ "name": "build/a", "value": 1, "tags": { "os": "x", "Host": "evil" } });
+    let reply = send(&case.gateway, "api", "/v1/points", &[], &body.to_string()).await;
+    let says = "the tag `Host` is reserved; nothing of the request was kept";
+    assert_eq!((reply.status, &reply.json()["error"]["message"]), (403, &says.into()));
+    let log = case.gateway.log();
+    assert!(log.lines().any(|line| line.contains("forbidden") && line.contains(says)), "{log}");
 }
 
 #[tokio::test]

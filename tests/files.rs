@@ -357,9 +357,15 @@ async fn files_whose_points_are_denied_are_refused() {
     })
     .await;
     let told = fs::read_to_string(path("refused/all.jsonl.refused")).unwrap();
-    assert_eq!(told, "`other` is denied: scope\n1 refused, 0 accepted\n");
+    assert_eq!(
+        told,
+        "`other` is denied: scope (the scope stats:put-points:other is missing)\n1 refused, 0 accepted\n"
+    );
     let told = fs::read_to_string(path("done/some.jsonl.refused")).unwrap();
-    assert_eq!(told, "`other` is denied: scope\n1 refused, 1 accepted\n");
+    assert_eq!(
+        told,
+        "`other` is denied: scope (the scope stats:put-points:other is missing)\n1 refused, 1 accepted\n"
+    );
     let denied = &gateway.ledger().await["listeners"]["files"]["denied"];
     assert_eq!(*denied, 2);
 }

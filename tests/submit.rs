@@ -80,6 +80,17 @@ async fn files_are_submitted_and_the_report_says_what_was_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_array_is_told_how_to_become_lines() {
+    let gateway = gateway().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.json", "[\n  {\"name\": \"a\", \"value\": 1},\n  {}\n]\n");
+    let (code, report) = report(&url(&gateway), &[&file, "--prefix", "p/"]).await;
+    let first = &report["files"][0]["errors"][0];
+    assert_eq!((code, &first["line"]), (1, &1.into()), "{report}");
+    assert!(first["error"].as_str().unwrap().contains("`jq -c '.[]'`"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_submitted_is_not_submitted_again() {
     let gateway = gateway().await;
     let dir = tempfile::tempdir().unwrap();

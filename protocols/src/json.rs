@@ -130,6 +130,9 @@ pub fn parse_json_lines<'a>(body: &'a [u8], limits: Limits, out: &mut Batch) -> 
             continue;
         }
         match json_of(line) {
+            Ok(item) if is_array(line) => {
+                reader.outcome.refusals.add(index, Some(item), array(ParseError::NotAPoint));
+            }
             Ok(item) => reader.other(index, item),
             Err(refusal) => reader.outcome.refusals.add(index, None, refusal),
         }
@@ -147,9 +150,23 @@ fn bare_line(line: &[u8], is_first: bool) -> &[u8] {
 fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
     let line = str::from_utf8(line).map_err(|_| ParseError::InvalidUtf8)?;
     serde_json::from_str(line).map_err(|error| {
+        if is_array(line.as_bytes()) {
+            return array(ParseError::InvalidJson);
+        }
         let text = format!("the JSON is broken at column {}", error.column());
         Refusal::new(ParseError::InvalidJson, text)
     })
+}
+
+/// What a file begins with that is one array of points, perhaps over many lines.
+fn is_array(line: &[u8]) -> bool {
+    line.starts_with(b"[")
+}
+
+fn array(reason: ParseError) -> Refusal {
+    let text =
+        "an array begins here; one JSON object a line is wanted, which `jq -c '.[]'` makes of it";
+    Refusal::new(reason, text)
 }
 
 #[cfg(test)]

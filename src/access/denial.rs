@@ -2,8 +2,18 @@
 
 use super::quota::{Exceeded, Kind};
 use super::scope::put_points;
+use protocols::{Measure, Point};
 use std::fmt::Write;
 use std::time::Duration;
+
+/// Where in a point it says what it may not: the first of its tags, or else of its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// The tag in this place.
+    Tag(usize),
+    /// The column in this place.
+    Column(usize),
+}
 
 /// Why a point is denied; each has a label that never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,19 +24,19 @@ pub enum Denial {
     Scope,
     /// No scope can be made of its name.
     Name,
-    /// It has a tag that clients may not say.
-    ReservedTag,
+    /// It has a tag that clients may not say, or a column of its name.
+    ReservedTag(Reserved),
     /// Its sender has written enough for now.
     Quota(Kind),
 }
 
 impl Denial {
-    /// All of them.
+    /// All of them, each once.
     pub const ALL: [Self; 7] = [
         Self::NoPrincipal,
         Self::Scope,
         Self::Name,
-        Self::ReservedTag,
+        Self::ReservedTag(Reserved::Tag(0)),
         Self::Quota(Kind::Points),
         Self::Quota(Kind::Series),
         Self::Quota(Kind::NewSeries),
@@ -38,26 +48,48 @@ impl Denial {
             Self::NoPrincipal => "no_principal",
             Self::Scope => "scope",
             Self::Name => "name",
-            Self::ReservedTag => "reserved_tag",
+            Self::ReservedTag(_) => "reserved_tag",
             Self::Quota(Kind::Points) => "quota_points_per_second",
             Self::Quota(Kind::Series) => "quota_series",
             Self::Quota(Kind::NewSeries) => "quota_new_series_per_hour",
         }
     }
 
-    /// A sentence for the sender of the series.
-    pub fn message(self, name: &str) -> String {
+    /// A sentence for the sender of the point.
+    pub fn message(self, point: &Point<'_>) -> String {
         match self {
             Self::NoPrincipal => "nobody who is known here sends this".to_owned(),
-            Self::Scope => format!("the scope {} is missing", put_points(name)),
+            Self::Scope => format!("the scope {} is missing", put_points(point.name)),
             Self::Name => "who may write a series is asked by its name, which therefore has to be \
                            printable ASCII and must not end with `*`"
                 .to_owned(),
-            Self::ReservedTag => "it has a tag, or a column, that is reserved".to_owned(),
-            Self::Quota(Kind::Points) => "the quota of points a second is used up".to_owned(),
-            Self::Quota(Kind::Series) => "the quota of series is used up".to_owned(),
-            Self::Quota(Kind::NewSeries) => "the quota of new series an hour is used up".to_owned(),
+            Self::ReservedTag(reserved) => reserved.message(point),
+            Self::Quota(kind) => used_up(kind).to_owned(),
         }
+    }
+}
+
+impl Reserved {
+    /// What nobody may say, as it was said: some key that is like it may be the one that is configured.
+    fn message(self, point: &Point<'_>) -> String {
+        let (what, key) = match (self, &point.measure) {
+            (Self::Tag(place), _) => ("tag", point.tags.iter().nth(place).map(|tag| tag.key)),
+            (Self::Column(place), Measure::Fields(fields)) => {
+                ("column", fields.iter().nth(place).map(|(key, _)| key))
+            }
+            (Self::Column(_), _) => ("column", None),
+        };
+        let key = key.unwrap_or_default().chars().take(KEY_CHARS_MAX);
+        let key: String = key.flat_map(char::escape_debug).collect();
+        format!("the {what} `{key}` is reserved")
+    }
+}
+
+const fn used_up(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Points => "the quota of points a second is used up",
+        Kind::Series => "the quota of series is used up",
+        Kind::NewSeries => "the quota of new series an hour is used up",
     }
 }
 
@@ -77,7 +109,7 @@ impl From<Exceeded> for Refused {
         let Exceeded { kind, again } = exceeded;
         let denial = Denial::Quota(kind);
         let message = match again {
-            Some(_) => denial.message(""),
+            Some(_) => used_up(kind).to_owned(),
             None => format!("it has more than {} allows at once; send it in parts", kind.key()),
         };
         Self { denial, message: format!("{message}; {NOTHING}"), again }
@@ -94,13 +126,13 @@ pub(super) struct Lacks {
 }
 
 impl Lacks {
-    /// Notes why a point of that series is denied.
-    pub(super) fn note(&mut self, denial: Denial, name: &str) {
+    /// Notes why a point is denied.
+    pub(super) fn note(&mut self, denial: Denial, point: &Point<'_>) {
         if denial != Denial::Scope {
-            self.first.get_or_insert_with(|| (denial, denial.message(name)));
+            self.first.get_or_insert_with(|| (denial, denial.message(point)));
             return;
         }
-        let scope = put_points(name);
+        let scope = put_points(point.name);
         if self.scopes.contains(&scope) {
             return;
         }
@@ -131,6 +163,8 @@ impl Lacks {
     }
 }
 
+/// Enough to recognise a key: how long one may be is not for us to say.
+const KEY_CHARS_MAX: usize = 100;
 const NOTHING: &str = "nothing of the request was kept";
 /// How many missing scopes are named, and how much of them: a name may have 1024 bytes.
 const SCOPES_MAX: usize = 32;
@@ -139,10 +173,21 @@ const BYTES_MAX: usize = 8 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocols::Batch;
+
+    const RESERVED: Denial = Denial::ReservedTag(Reserved::Tag(1));
 
     fn told(points: &[(Denial, &str)]) -> Option<String> {
         let mut lacks = Lacks::default();
-        points.iter().for_each(|(denial, name)| lacks.note(*denial, name));
+        for (denial, name) in points {
+            let mut batch = Batch::new();
+            let mut writer = batch.begin(name);
+            writer.tag("os", None);
+            writer.tag("Host\n", None);
+            writer.finish(Measure::Gauge(1.0), None, "");
+            drop(writer);
+            lacks.note(*denial, &batch.point(0).unwrap());
+        }
         lacks.refused().map(|refused| refused.message)
     }
 
@@ -154,11 +199,10 @@ mod tests {
             told(&[scope("a")]).unwrap(),
             "this scope is missing: stats:put-points:a; nothing of the request was kept"
         );
-        let several =
-            told(&[scope("a"), (Denial::ReservedTag, "c"), scope("b"), scope("a")]).unwrap();
+        let several = told(&[scope("a"), (RESERVED, "c"), scope("b"), scope("a")]).unwrap();
         assert!(several.contains("missing: stats:put-points:a, stats:put-points:b;"), "{several}");
-        let other = told(&[(Denial::ReservedTag, "c"), (Denial::Name, "d")]).unwrap();
-        assert!(other.starts_with("it has a tag"), "{other}");
+        let other = told(&[(RESERVED, "c"), (Denial::Name, "d")]).unwrap();
+        assert!(other.starts_with("the tag `Host\\n` is reserved; nothing"), "{other}");
     }
 
     #[test]

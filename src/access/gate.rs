@@ -111,10 +111,7 @@ impl Gate {
         if !allowed {
             return Err(Denial::Scope);
         }
-        match principal.shape.has_reserved(point) {
-            true => Err(Denial::ReservedTag),
-            false => Ok(()),
-        }
+        principal.shape.reserved(point).map_or(Ok(()), |it| Err(Denial::ReservedTag(it)))
     }
 
     /// Whether all points of a request may pass.
@@ -129,7 +126,7 @@ impl Gate {
         let mut lacks = Lacks::default();
         for point in points.iter() {
             if let Err(denial) = self.check(&point) {
-                lacks.note(denial, point.name);
+                lacks.note(denial, &point);
             }
         }
         lacks.refused().map_or(Ok(()), Err)
@@ -198,6 +195,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::denial::Reserved;
     use super::*;
     use serde_json::json;
 
@@ -230,7 +228,8 @@ mod tests {
         assert_eq!(check(&some, "built", &[]), Err(Denial::Scope));
         assert_eq!(check(&some, "build/*", &[]), Err(Denial::Name));
         assert_eq!(check(&some, "build/é", &[]), Err(Denial::Name));
-        assert_eq!(check(&some, "build/a", &["x", "host"]), Err(Denial::ReservedTag));
+        let reserved = Err(Denial::ReservedTag(Reserved::Tag(1)));
+        assert_eq!(check(&some, "build/a", &["x", "host"]), reserved);
         let all = gate(json!({ "scopes": ["*"] }));
         assert_eq!(check(&all, "build/*", &[]), Err(Denial::Name), "it looks like many");
     }

@@ -5,6 +5,7 @@
 //! the same ([`is_alike`]), and so is a column of that name, which a database would mistake for the tag.
 
 use super::config::Config;
+use super::denial::Reserved;
 use protocols::{Batch, Measure, Point};
 
 /// What is done to every point of a principal; by default nothing.
@@ -36,17 +37,18 @@ impl Shape {
         !self.prefix.is_empty() || !self.set.is_empty() || !self.drop.is_empty()
     }
 
-    /// Whether a client says a tag that it may not say.
-    pub fn has_reserved(&self, point: &Point<'_>) -> bool {
+    /// Where a client says a tag that it may not say, if it does.
+    pub fn reserved(&self, point: &Point<'_>) -> Option<Reserved> {
         if self.reserved.is_empty() {
-            return false;
+            return None;
         }
         let is_reserved = |key: &str| self.reserved.iter().any(|own| is_alike(own, key));
-        let is_column = || match &point.measure {
-            Measure::Fields(fields) => fields.iter().any(|(key, _)| is_reserved(key)),
-            _ => false,
+        let column = || match &point.measure {
+            Measure::Fields(fields) => fields.iter().position(|(key, _)| is_reserved(key)),
+            _ => None,
         };
-        point.tags.iter().any(|tag| is_reserved(tag.key)) || is_column()
+        let tag = point.tags.iter().position(|tag| is_reserved(tag.key));
+        tag.map(Reserved::Tag).or_else(|| column().map(Reserved::Column))
     }
 
     /// Writes the point as it has to be; `None` cannot happen.
@@ -164,13 +166,18 @@ mod tests {
             ("a:1|c|#POOL-Id:1", true),
             ("a:1|c|#pool_id_x:1,x_host:1", false),
         ] {
-            assert_eq!(with_point(line, |point| shape.has_reserved(&point)), expected, "{line}");
+            assert_eq!(
+                with_point(line, |point| shape.reserved(&point).is_some()),
+                expected,
+                "{line}"
+            );
         }
         let mut batch = Batch::new();
         let mut writer = batch.begin("a");
         writer.field("host", protocols::FieldValue::Text("x"));
         writer.finish_fields(None);
         drop(writer);
-        assert!(shape.has_reserved(&batch.point(0).unwrap()), "a column hides the tag");
+        let reserved = shape.reserved(&batch.point(0).unwrap());
+        assert!(matches!(reserved, Some(Reserved::Column(_))), "a column hides the tag");
     }
 }

@@ -6,6 +6,7 @@
 use super::fields::fields_of;
 use super::report::is_secret;
 use super::source::as_toml;
+use super::tables::{A_LIST, Named};
 use super::{SECTIONS, join};
 use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
@@ -211,7 +212,7 @@ impl Decoder<'_> {
         also: &[&str],
     ) -> Option<T> {
         loop {
-            let error = match serde_path_to_error::deserialize(&value) {
+            let error = match serde_path_to_error::deserialize(Named(&value)) {
                 Ok(decoded) => return Some(decoded),
                 Err(error) => error,
             };
@@ -257,6 +258,9 @@ impl Decoder<'_> {
         let (word, known) = words.split_first().unwrap_or((&"", &[]));
         if message.starts_with("unknown field") {
             return unknown(key, word, &[known, also].concat());
+        }
+        if let Some(hint) = message.strip_prefix(A_LIST) {
+            return Mistake::new(key, A_LIST).hint(hint.trim_start_matches("; "));
         }
         let hide = is_secret(key) || (self.foreign)(key);
         if message.starts_with("unknown variant") {
@@ -516,6 +520,41 @@ mod tests {
             (influxdb.database.as_deref(), influxdb.gzip),
             (Some("007"), backend::influxdb::Gzip::Off)
         );
+    }
+
+    /// Though serde would take its items for the values of the keys, one by one.
+    #[test]
+    fn a_list_is_no_table() {
+        let keys = |keys: &str| {
+            format!("expected a table, found a list (name the keys of a table, which are {keys})")
+        };
+        let (_, mistakes) = run(json!({
+            "errors": ["b", "n"],
+            "admin": [],
+            "listeners": { "s": { "protocol": "statsd", "errors": ["b"] }, "t": ["statsd"] },
+            "principals": {
+                "p": { "tags": [], "basic": [["u", "S3CR3T"]], "unix": [[1]], "quota": [1] },
+            },
+            "backends": { "x": [], "y": { "kind": "stdout", "dead_letters": [] } },
+            "routes": [[]],
+        }));
+        for (key, known) in [
+            ("errors", "backend, name"),
+            ("listeners.s.errors", "backend, name"),
+            ("principals.p.basic[0]", "username, password, password_file"),
+            ("principals.p.tags", "set, drop, reserved"),
+        ] {
+            let expected = format!("{key}: {}", keys(known));
+            assert!(mistakes.contains(&expected), "{expected}: {mistakes:#?}");
+        }
+        for key in ["admin", "listeners.t", "principals.p.quota", "backends.x", "routes[0]"] {
+            let says = format!("{key}: expected a table");
+            assert!(mistakes.iter().any(|mistake| mistake.starts_with(&says)), "{mistakes:#?}");
+        }
+        assert!(!mistakes.concat().contains("S3CR3T"), "{mistakes:#?}");
+        // From a variable, say.
+        let (_, mistakes) = run_with(json!({ "errors": ["b", "n"] }), &|_| true);
+        assert_eq!(mistakes, [format!("errors: {}", keys("backend, name"))]);
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Desk {
     }
 
     fn hand_over(&mut self, decoder: &mut Decoder) {
-        let tell = |point: &Point<'_>, denial| decoder.denied(point.name, denial);
+        let tell = |point: &Point<'_>, denial| decoder.denied(point, denial);
         self.intake.submit_and_tell(Who(None), tell);
     }
 }

@@ -167,11 +167,12 @@ impl Context {
     }
 
     /// Now and then logs a point that was denied; it is counted where it was.
-    pub(super) fn denied(&self, denial: Denial, name: &str, peer: Who<'_>) {
+    pub(super) fn denied(&self, denial: Denial, point: &Point<'_>, peer: Who<'_>) {
         let reason = denial.label();
         let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
-        let (listener, name) = (&*self.listener, excerpt(name.as_bytes()));
-        warn!(listener, reason, %peer, name, suppressed, "denied");
+        let (listener, name) = (&*self.listener, excerpt(point.name.as_bytes()));
+        let why = denial.message(point);
+        warn!(listener, reason, %peer, name, why, suppressed, "denied");
     }
 
     /// Now and then logs that nobody can tell who signs requests.
@@ -283,7 +284,7 @@ impl Intake {
         }
         let Self { router, batch, context, .. } = self;
         router.submit_and_tell(readings, batch, |point, denial| {
-            context.denied(denial, point.name, peer);
+            context.denied(denial, point, peer);
             tell(point, denial);
         });
     }
@@ -328,7 +329,7 @@ impl Intake {
     ) -> Result<(), Full> {
         let Self { router, batch, context, .. } = self;
         let submitted = router.submit_on(slip, batch, |point, denial| {
-            context.denied(denial, point.name, Who(None));
+            context.denied(denial, point, Who(None));
             tell(point, denial);
         });
         submitted.map(drop)

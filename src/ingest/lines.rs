@@ -213,7 +213,7 @@ fn cross(
     let alone = Some(line).filter(|_| batch.len() == 1);
     for point in batch.iter() {
         if let Err(denial) = crossing.point(&point, alone) {
-            context.denied(denial, point.name, Who(peer().as_ref()));
+            context.denied(denial, &point, Who(peer().as_ref()));
         }
     }
     Some(unknown)

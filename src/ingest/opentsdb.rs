@@ -10,10 +10,10 @@
 use super::http;
 use super::stream::{Connection, Desk, Speak};
 use crate::access::Denial;
-use protocols::ParseError;
 use protocols::form::Speech;
 use protocols::frame::Frame;
 use protocols::opentsdb::{self, Command};
+use protocols::{ParseError, Point};
 use std::ops::ControlFlow;
 use tokio::time::timeout;
 
@@ -100,8 +100,8 @@ impl Speak for Telnet {
         ControlFlow::Continue(())
     }
 
-    fn deny(denial: Denial, name: &str, out: &mut Vec<u8>) {
-        opentsdb::reply_refused("put", &denial.message(name), out);
+    fn deny(denial: Denial, point: &Point<'_>, out: &mut Vec<u8>) {
+        opentsdb::reply_refused("put", &denial.message(point), out);
     }
 }
 

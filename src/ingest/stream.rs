@@ -14,6 +14,7 @@
 use super::intake::{Context, Intake};
 use crate::access::Denial;
 use crate::net::{Peer, Stream, linger, say_goodbye};
+use protocols::Point;
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
 use std::io;
@@ -55,7 +56,7 @@ pub(super) trait Speak {
     fn take(&mut self, frame: Frame<'_>, desk: &mut Desk) -> ControlFlow<()>;
 
     /// Says that a point of that series was denied, if clients are told such things.
-    fn deny(_denial: Denial, _name: &str, _out: &mut Vec<u8>) {}
+    fn deny(_denial: Denial, _point: &Point<'_>, _out: &mut Vec<u8>) {}
 }
 
 /// What lies ready for a line to be worked on.
@@ -77,7 +78,7 @@ impl Desk {
         let Self { intake, replies, peer, .. } = self;
         let mut dropped = 0;
         intake.submit_and_tell((&*peer).into(), |point, denial| {
-            let told = replies.push(|out| S::deny(denial, point.name, out));
+            let told = replies.push(|out| S::deny(denial, point, out));
             dropped += u64::from(!told);
         });
         self.intake.context.book.noticed.add("reply_dropped", dropped);

@@ -1,6 +1,7 @@
 //! A plan in words, as `check` prints it.
 
 use super::backends::word;
+use super::principals::has_routes_of_tasks;
 use super::{Backend, Plan};
 use crate::route::{Config, Match, OneOrMany, Rewrite};
 use crate::{access, backend, ingest};
@@ -73,8 +74,16 @@ fn columns(indent: &str, rows: &[Vec<String>]) -> String {
 
 /// How a principal is known, what it may write, in which shape and how much; no secrets.
 fn principal(plan: &Plan, name: &str, config: &access::Config) -> String {
-    let by_service = config.hawk.root_url.is_some();
-    let nothing = if by_service { "what it is vouched for" } else { "nothing" };
+    let listeners = plan.listeners.iter().map(|(name, it)| (&**name, it));
+    let by_routes = has_routes_of_tasks(name, config, listeners);
+    let nothing = match (config.hawk.root_url.is_some(), by_routes) {
+        (false, false) => "nothing",
+        (true, false) => "what it is vouched for",
+        (false, true) => "the series of finished tasks' routes, and those under them",
+        (true, true) => {
+            "what it is vouched for; the series of finished tasks' routes, and those under them"
+        }
+    };
     let line = |label: &str, parts: Vec<String>, none: &str| match parts.as_slice() {
         [] if none.is_empty() => String::new(),
         [] => format!("     {label}{none}\n"),

@@ -6,6 +6,7 @@ use super::routes::exists;
 use crate::access::{Config, Hashed, Scopes, check_scope, is_alike};
 use crate::config::Sections;
 use crate::config::substitute::read_trimmed;
+use crate::ingest;
 use crate::mistake::Mistake;
 use crate::origin::Protocol;
 use crate::units::{Address, Secret};
@@ -14,13 +15,15 @@ use std::path::Path;
 
 pub(super) fn judge(sections: &mut Sections, findings: &mut Findings) {
     findings.names("principals", sections.principals.keys());
-    for (name, section) in &mut sections.principals {
+    let Sections { principals, listeners, .. } = &mut *sections;
+    let listeners = || listeners.iter().filter_map(|(name, it)| Some((&**name, it.as_ref()?)));
+    for (name, section) in principals {
         let Some(config) = section else { continue };
         let key = format!("principals.{name}");
         secrets(&key, config, findings);
         names(&key, config, findings);
         hawk(&key, config, findings);
-        scopes(&key, config, findings);
+        scopes(&key, config, has_routes_of_tasks(name, config, listeners()), findings);
         shape(&key, config, findings);
         quota(&key, config, findings);
         known(&key, config, findings);
@@ -111,7 +114,21 @@ fn tokens(path: &Path) -> Result<Vec<Hashed>, String> {
     }
 }
 
-fn scopes(key: &str, config: &Config, findings: &mut Findings) {
+/// Whether it may write what the routes of finished tasks name: it has a listener of them, and no scopes
+/// that would limit that.
+pub(super) fn has_routes_of_tasks<'a>(
+    name: &str,
+    config: &Config,
+    mut listeners: impl Iterator<Item = (&'a str, &'a ingest::Config)>,
+) -> bool {
+    let is_own = |listener: &str, it: &ingest::Config| {
+        it.principal.as_deref() == Some(name) || config.listeners.iter().any(|own| own == listener)
+    };
+    config.scopes.is_empty()
+        && listeners.any(|(listener, it)| it.protocol == Protocol::Pulse && is_own(listener, it))
+}
+
+fn scopes(key: &str, config: &Config, by_routes: bool, findings: &mut Findings) {
     let key = format!("{key}.scopes");
     for (i, scope) in config.scopes.iter().enumerate() {
         if let Err(trouble) = check_scope(scope) {
@@ -121,7 +138,7 @@ fn scopes(key: &str, config: &Config, findings: &mut Findings) {
     }
     // What Taskcluster vouches for brings its own scopes.
     let by_service = config.hawk.root_url.is_some() && config.scopes.is_empty();
-    if Scopes::new(&config.scopes).are_empty() && !by_service {
+    if Scopes::new(&config.scopes).are_empty() && !by_service && !by_routes {
         let message = "no scope is about series, so it may write nothing; one that may write all has \
                        \"stats:put-points:*\"";
         findings.odd(key, message);
@@ -213,7 +230,7 @@ fn listeners_exist(sections: &Sections, findings: &mut Findings) {
 
 /// Nobody shows a certificate who is not asked for one.
 fn certificates_are_asked_for(sections: &Sections, findings: &mut Findings) {
-    let asks = |listener: &crate::ingest::Config| {
+    let asks = |listener: &ingest::Config| {
         listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
     };
     // One that could not be read may ask.

@@ -215,6 +215,27 @@ mod tests {
     }
 
     #[test]
+    fn a_principal_without_scopes_may_write_what_routes_name() {
+        let routes = "may        the series of finished tasks' routes, and those under them\n";
+        let [nothing, odd] = ["may        nothing\n", "it may write nothing"];
+        for (more, says, is_odd) in [
+            ("principal = 'p'\n[principals.p]\n", routes, false),
+            ("[principals.p]\nlisteners = ['l']\n", routes, false),
+            ("principal = 'p'\n[principals.p]\nscopes = ['mistyped']\n", "mistyped\n", true),
+            ("[principals.p]\ntokens = ['t']\n", nothing, true),
+        ] {
+            let planned = plan_of(&listener(BROKER, TASKS, more)).unwrap();
+            let shown = planned.plan.to_string();
+            assert!(shown.contains(says), "{more}: {shown}");
+            let warnings = planned.warnings.lines().concat();
+            assert_eq!(warnings.contains(odd), is_odd, "{more}: {warnings}");
+        }
+        let both = "principal = 'p'\n[principals.p]\nhawk.root_url = 'https://tc.example.com'\n";
+        let shown = plan_of(&listener(BROKER, TASKS, both)).unwrap().plan.to_string();
+        assert!(shown.contains("may        what it is vouched for; the series of"), "{shown}");
+    }
+
+    #[test]
     fn what_is_missing_is_told() {
         let bare = format!("{ROUTES}[listeners.l]\nprotocol = 'pulse'\n");
         refused(&bare, &["`broker` is missing", "`tasks` is missing"]);

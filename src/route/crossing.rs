@@ -177,7 +177,7 @@ impl<'t> Crossing<'t> {
         self.forget();
         self.lasting = false;
         self.submitted.denied += 1;
-        let place = Denial::ALL.iter().position(|known| *known == denial);
+        let place = Denial::ALL.iter().position(|known| known.label() == denial.label());
         if let Some(count) = place.and_then(|place| self.denied.get_mut(place)) {
             *count += 1;
         }

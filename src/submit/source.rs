@@ -3,7 +3,6 @@
 
 use crate::file_id::{FileId, Fingerprint};
 use crate::gzip;
-use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom};
@@ -69,7 +68,7 @@ pub(super) fn open(path: &Path) -> io::Result<Opened> {
     let is_packed = gzip::is_in(&file);
     let file = BufReader::with_capacity(BUFFER, Counted { inner: file, read: Arc::clone(&read) });
     let source = match is_packed {
-        true => Source::Stream(Box::new(MultiGzDecoder::new(file)), 0),
+        true => Source::Stream(Box::new(gzip::Unpacked::new(file)), 0),
         false => Source::Plain(file),
     };
     Ok(Opened { source, known, read })
@@ -81,7 +80,7 @@ fn stream(input: impl Read + Send + 'static) -> io::Result<Opened> {
     let input = Counted { inner: input, read: Arc::clone(&read) };
     let mut input = BufReader::with_capacity(BUFFER, input);
     let source: Box<dyn Read + Send> = match gzip::is_begun(input.fill_buf()?) {
-        true => Box::new(MultiGzDecoder::new(input)),
+        true => Box::new(gzip::Unpacked::new(input)),
         false => Box::new(input),
     };
     Ok(Opened { source: Source::Stream(source, 0), known: None, read })

@@ -386,3 +386,19 @@ fn queries() {
     }
     assert_eq!(asked("", &[("a", "1")]), Err(ParseError::EmptyName));
 }
+
+#[test]
+fn an_array_among_json_lines_says_how_to_make_lines_of_it() {
+    let body = b"\xef\xbb\xbf[\n{\"name\":\"a\",\"value\":1}\n [{\"name\":\"a\",\"value\":1}]\nx";
+    let mut batch = Batch::new();
+    let outcome = parse_json_lines(body, LIMITS, &mut batch);
+    let refused: Vec<_> = (outcome.refusals.listed().iter())
+        .map(|refused| (refused.index, refused.reason, refused.message.contains("jq -c '.[]'")))
+        .collect();
+    let expected = [
+        (0, ParseError::InvalidJson, true),
+        (2, ParseError::NotAPoint, true),
+        (3, ParseError::InvalidJson, false),
+    ];
+    assert_eq!((batch.len(), &*refused), (1, &expected[..]));
+}

@@ -9,6 +9,7 @@ use crate::books::Marks;
 use crate::ingest::Config;
 use crate::ingest::intake::{Context, Intake};
 use memchr::memchr_iter;
+use protocols::Point;
 use protocols::csv;
 use std::path::Path;
 
@@ -139,9 +140,10 @@ impl Decoder {
     }
 
     /// A point that was handed over may not be written; it is counted where it was denied.
-    pub(in crate::ingest) fn denied(&mut self, point: &str, denial: Denial) {
+    pub(in crate::ingest) fn denied(&mut self, point: &Point<'_>, denial: Denial) {
         self.accepted = self.accepted.saturating_sub(1);
-        self.note_refusal(format!("`{point}` is denied: {}", denial.label()));
+        let (name, label, why) = (point.name, denial.label(), denial.message(point));
+        self.note_refusal(format!("`{name}` is denied: {label} ({why})"));
     }
 
     /// Notes something refused, for those who take the file as a whole; it is counted elsewhere.

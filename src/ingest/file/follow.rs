@@ -8,11 +8,11 @@ use super::regular::{self, Links};
 use super::watch::Watch;
 use super::{Desk, EVERY, QUIET, SAMPLE, Step, blocking, read};
 use crate::file_id::{FileId, Traces};
-use flate2::read::MultiGzDecoder;
+use crate::gzip::Unpacked;
 use memchr::memchr_iter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio::time::Instant;
@@ -319,7 +319,7 @@ fn beginning(file: &mut File, is_gzip: bool, most: u64) -> io::Result<Vec<u8>> {
     file.rewind()?;
     if is_gzip {
         // Even if it is cut off it has a beginning.
-        let _ = MultiGzDecoder::new(&mut *file).take(most).read_to_end(&mut beginning);
+        let _ = Unpacked::new(BufReader::new(&mut *file)).take(most).read_to_end(&mut beginning);
     } else {
         file.take(most).read_to_end(&mut beginning)?;
     }

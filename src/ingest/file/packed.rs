@@ -1,6 +1,6 @@
 //! What a compressed file says.
 //!
-//! gzip (RFC 1952), of one member or several. It is unpacked in chunks, which are read like those of
+//! gzip, of one member or several ([`gzip`](crate::gzip)). It is unpacked in chunks, which are read like those of
 //! any other file: a file that holds far more than it is long takes turns like others, and no memory.
 //! Places in it are counted in unpacked bytes; whoever goes on in the middle unpacks once more what is
 //! before that. A file that is still being written breaks off, so it is read when it has not changed
@@ -14,17 +14,17 @@
 
 use super::SAMPLE;
 use crate::file_id::Traces;
-use flate2::read::MultiGzDecoder;
+use crate::gzip::Unpacked;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// A compressed file.
 pub(super) struct Packed {
     /// None until it is begun, and at its end.
-    stream: Option<MultiGzDecoder<Reader>>,
+    stream: Option<Unpacked<BufReader<Reader>>>,
     /// How long it was at the last look, as it lies there, and for how many looks.
     seen: (Option<u64>, u32),
     /// And when it was begun.
@@ -83,7 +83,8 @@ impl Packed {
 
     /// Of what was read, as it lies there.
     pub(super) fn traces(&self) -> &Traces {
-        self.stream.as_ref().map_or(&self.traces, |stream| &stream.get_ref().traces)
+        let reader = self.stream.as_ref().and_then(Unpacked::get_ref);
+        reader.map_or(&self.traces, |reader| &reader.get_ref().traces)
     }
 
     /// Begins it after what was read before, if it is `len` long now, has been so for long enough, and
@@ -99,12 +100,15 @@ impl Packed {
     pub(super) fn begin(&mut self, file: &File, len: u64, read: u64) -> Result<(), Flaw> {
         self.begun = Some(len);
         let file = file.try_clone().map_err(Flaw::Failed)?;
-        // Or all that was read of it lies before an end.
-        if !std::mem::take(&mut self.is_whole) || self.at != read {
+        // All that was read of it lies before an end.
+        let goes_on = std::mem::take(&mut self.is_whole) && self.at == read;
+        if !goes_on {
             (self.at, self.traces) = (0, Traces::none(SAMPLE));
         }
         let traces = std::mem::take(&mut self.traces);
-        self.stream = Some(MultiGzDecoder::new(Reader { file, traces }));
+        let reader = BufReader::with_capacity(BUFFER, Reader { file, traces });
+        let begin = if goes_on { Unpacked::after_member } else { Unpacked::new };
+        self.stream = Some(begin(reader));
         let mut skipped = [0; 8 << 10];
         while self.at < read {
             let room = usize::try_from(read - self.at).unwrap_or(usize::MAX).min(skipped.len());
@@ -147,8 +151,8 @@ impl Packed {
     }
 
     fn end(&mut self, flaw: Option<&Flaw>) {
-        if let Some(stream) = self.stream.take() {
-            self.traces = stream.into_inner().traces;
+        if let Some(reader) = self.stream.take().and_then(Unpacked::into_inner) {
+            self.traces = reader.into_inner().traces;
         }
         self.is_whole = flaw.is_none();
         self.breaks += u32::from(flaw.is_some());
@@ -183,6 +187,9 @@ pub(super) fn is_packed(path: &Path) -> bool {
 pub(super) fn is_gzip(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gz")
 }
+
+/// What is read at once of it, as it lies there.
+const BUFFER: usize = 32 << 10;
 
 /// A file that breaks off again and again is unpacked once a minute.
 const BREAKS_MAX: u32 = 7;
@@ -248,6 +255,12 @@ mod tests {
         packed.ripen(&file, 10, 1).unwrap();
         packed.ripen(&file, 10, 1).unwrap();
         assert_eq!((packed.is_open(), rest(&mut packed)), (true, (b"y".to_vec(), None)));
+        // A block is filled up.
+        file.write_all(&[0; 99]).unwrap();
+        packed.ripen(&file, 11, 2).unwrap();
+        packed.ripen(&file, 11, 2).unwrap();
+        assert_eq!((packed.is_open(), rest(&mut packed)), (true, (Vec::new(), None)));
+        assert!(packed.is_whole());
     }
 
     #[test]

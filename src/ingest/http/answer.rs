@@ -79,7 +79,7 @@ impl Refusal {
         match (denial, again) {
             (Denial::Quota(_), None) => Self::new(413, denial.label(), message),
             (Denial::Quota(_), again) => Self { again, ..Self::new(429, denial.label(), message) },
-            _ => Self::new(403, "forbidden", message),
+            _ => Self::new(403, FORBIDDEN, message),
         }
     }
 
@@ -109,8 +109,10 @@ impl Refusal {
 
     /// Counts it, and answers.
     pub(super) fn answer(self, web: &Web, example: &[u8], peer: Option<&Peer>) -> Response {
-        // Where nothing of the request can be shown, the log says what its sender is told.
-        let example = if example.is_empty() { self.message.as_bytes() } else { example };
+        // Where nothing of the request can be shown, or it would not show what is amiss, the log says what
+        // its sender is told.
+        let is_mute = example.is_empty() || self.reason == FORBIDDEN;
+        let example = if is_mute { self.message.as_bytes() } else { example };
         match &self.offender {
             None => web.refuse(self.reason, 1, example, Who(peer)),
             Some(offender) => {
@@ -283,3 +285,6 @@ pub(super) const JSON: &str = "application/json; charset=utf-8";
 
 /// A queue that moves at all has room after a second.
 const SOON: Duration = Duration::from_secs(1);
+
+/// Why a request is refused whose sender may not write all of it.
+const FORBIDDEN: &str = "forbidden";

@@ -7,7 +7,6 @@
 
 use super::reason::Reason;
 use crate::gzip;
-use flate2::read::MultiGzDecoder;
 use reqwest::header::HeaderMap;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
@@ -99,7 +98,7 @@ pub(super) fn open(
 fn gunzip(packed: &[u8], max: usize) -> Result<Vec<u8>, Problem> {
     let mut plain = Vec::new();
     // One byte more tells those that are too large.
-    let mut decoder = MultiGzDecoder::new(packed).take(max as u64 + 1);
+    let mut decoder = gzip::Unpacked::new(packed).take(max as u64 + 1);
     let read = decoder.read_to_end(&mut plain);
     read.map_err(|error| Problem(Reason::Encoding, format!("it is no gzip: {error}")))?;
     if plain.len() > max {
@@ -156,6 +155,8 @@ mod tests {
         assert_eq!(opened(&twice, Some("gzip"), &none), Ok([TEXT, TEXT].concat()));
         assert_eq!(opened(TEXT, Some("gzip"), &none), Err(Reason::Encoding));
         assert_eq!(opened(TEXT, Some("zstd"), &none), Err(Reason::Encoding));
+        let padded = [gzip(TEXT), vec![0; 600]].concat();
+        assert_eq!(opened(&padded, Some("gzip"), &none), text, "a block is filled up");
         let cut = gzip(TEXT);
         assert_eq!(opened(&cut[..cut.len() - 9], Some("gzip"), &none), Err(Reason::Encoding));
     }

@@ -150,7 +150,7 @@ impl Desk {
             intake.date(time);
         }
         loop {
-            let tell = |point: &Point<'_>, denial| decoder.denied(point.name, denial);
+            let tell = |point: &Point<'_>, denial| decoder.denied(point, denial);
             if intake.submit_on(slip, tell).is_ok() {
                 break;
             }

@@ -187,6 +187,18 @@ fn a_line_that_is_longer_than_a_batch_is_one_line() {
     assert_eq!(last.lines, [2]);
 }
 
+/// Zeros fill up the last block of a tape.
+#[test]
+fn zeros_after_a_compressed_file_are_its_end() {
+    let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+    packed.write_all(b"{}\n").unwrap();
+    let file = file(&[packed.finish().unwrap(), vec![0; 10_000]].concat());
+    let [batch] = &all(batches(file.path(), Form::lines(""), Place::default()))[..] else {
+        panic!()
+    };
+    assert_eq!((&*batch.body, batch.is_open), (&b"{}\n"[..], false));
+}
+
 /// Of a file that breaks off, what can be read is sent.
 #[test]
 fn what_was_read_before_a_file_breaks_off_is_sent() {
