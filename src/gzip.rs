@@ -132,18 +132,20 @@ impl<R: BufRead> BufRead for Input<R> {
     }
 }
 
+/// A member that says this.
+#[cfg(test)]
+pub(crate) fn packed(text: &[u8]) -> Vec<u8> {
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write as _;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-    use std::io::{BufReader, Write as _};
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
+    use std::io::BufReader;
 
     /// What it says, and whether it ends as it should; a second look says the same.
     fn unpacked(bytes: &[u8]) -> (Vec<u8>, bool) {
@@ -156,14 +158,14 @@ mod tests {
 
     #[test]
     fn zeros_after_a_member_are_no_text() {
-        let (one, two, zeros) = (gzip(b"one"), gzip(b"two"), vec![0; 1000]);
+        let (one, two, zeros) = (packed(b"one"), packed(b"two"), vec![0; 1000]);
         for (parts, text, is_whole) in [
             (&[&one[..]][..], &b"one"[..], true),
             (&[&one, &two], b"onetwo", true),
             (&[&one, &[0]], b"one", true),
             (&[&one, &zeros], b"one", true),
             (&[&one, &zeros, &two, &zeros], b"onetwo", true),
-            (&[&gzip(b""), &zeros], b"", true),
+            (&[&packed(b""), &zeros], b"", true),
             (&[&one, &zeros, b"x"], b"one", false),
             (&[&one, b"x", &zeros], b"one", false),
             (&[&one[..one.len() - 1]], b"one", false),
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn it_is_gone_on_with_after_a_member() {
-        for (bytes, text) in [(vec![], &b""[..]), (vec![0; 9], b""), (gzip(b"two"), b"two")] {
+        for (bytes, text) in [(vec![], &b""[..]), (vec![0; 9], b""), (packed(b"two"), b"two")] {
             let mut read = Vec::new();
             Unpacked::after_member(&bytes[..]).read_to_end(&mut read).unwrap();
             assert_eq!(read, text);

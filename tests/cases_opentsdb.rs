@@ -5,12 +5,9 @@
 
 mod common;
 
-use std::io::Write as _;
 use std::time::Duration;
 
-use common::{Case, FakeHttp, Reply, eventually, eventually_within, read_to_end};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use common::{Case, FakeHttp, Reply, eventually, eventually_within, gzip, read_to_end};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -396,10 +393,4 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 
 fn chunked(body: &[u8]) -> Vec<u8> {
     body.chunks(1024).flat_map(chunk).chain(*b"0\r\n\r\n").collect()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }

@@ -9,9 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Gateway, all_to, eventually};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use common::{Gateway, all_to, eventually, gzip};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -370,12 +368,6 @@ async fn files_whose_points_are_denied_are_refused() {
     assert_eq!(*denied, 2);
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn lines(numbers: std::ops::Range<u64>) -> String {
     numbers.map(line).collect()
 }
@@ -395,11 +387,11 @@ async fn a_compressed_file_in_a_folder_is_unpacked() {
         fs::rename(hidden, dir.path().join(name)).unwrap();
     };
     // Two members, and a last line without an end.
-    let members = [gzip(&lines(0..2)), gzip(line(2).trim_end())].concat();
+    let members = [gzip(lines(0..2)), gzip(line(2).trim_end())].concat();
     write("a.jsonl.gz", &members);
     write("b.csv.gz", &gzip("value\n3\n4\n"));
     // Whatever it is called.
-    write("c.jsonl", &gzip(&lines(5..6)));
+    write("c.jsonl", &gzip(lines(5..6)));
     for name in ["a.jsonl.gz", "b.csv.gz", "c.jsonl"] {
         is_moved(&dir, &format!("done/{name}")).await;
     }
@@ -407,7 +399,7 @@ async fn a_compressed_file_in_a_folder_is_unpacked() {
     eventually("all go out", async || (values(&gateway).len() == 6).then_some(())).await;
     assert!(gateway.stdout().contains("\"name\":\"b\""), "the table names its series");
     // Half of one, none, and what nobody can unpack here.
-    let long = gzip(&lines(0..20_000));
+    let long = gzip(lines(0..20_000));
     write("half.jsonl.gz", &long[..long.len() / 2]);
     write("none.jsonl.gz", b"whatever it is\n");
     write("other.jsonl.zst", b"(\xb5/\xfd\n");
@@ -430,7 +422,7 @@ async fn a_file_that_unpacks_to_too_much_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = gateway(&dir, "drop = 'DIR'\nunpacked = '1MiB'").await;
     let bomb = line(0) + &" ".repeat(64 << 20);
-    fs::write(dir.path().join("bomb.jsonl.gz"), gzip(&bomb)).unwrap();
+    fs::write(dir.path().join("bomb.jsonl.gz"), gzip(bomb)).unwrap();
     is_moved(&dir, "done/bomb.jsonl.gz").await;
     receives(&gateway, 1).await;
     let book = book(&gateway).await;
@@ -444,21 +436,21 @@ async fn compressed_files_are_followed_where_a_path_names_them() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.jsonl.gz");
     let mut gateway = gateway(&dir, "paths = ['DIR/*.jsonl', 'DIR/a*.jsonl.gz']").await;
-    fs::write(dir.path().join("rotated.jsonl.gz"), gzip(&lines(90..95))).unwrap();
-    fs::write(&file, gzip(&lines(0..3))).unwrap();
+    fs::write(dir.path().join("rotated.jsonl.gz"), gzip(lines(90..95))).unwrap();
+    fs::write(&file, gzip(lines(0..3))).unwrap();
     receives(&gateway, 3).await;
-    File::options().append(true).open(&file).unwrap().write_all(&gzip(&lines(3..5))).unwrap();
+    File::options().append(true).open(&file).unwrap().write_all(&gzip(lines(3..5))).unwrap();
     receives(&gateway, 5).await;
     assert!(gateway.terminate().await.status.success());
     let mut seen = values(&gateway);
-    File::options().append(true).open(&file).unwrap().write_all(&gzip(&lines(5..6))).unwrap();
+    File::options().append(true).open(&file).unwrap().write_all(&gzip(lines(5..6))).unwrap();
     gateway.restart().await;
     receives(&gateway, 1).await;
     eventually("it goes out", async || (!values(&gateway).is_empty()).then_some(())).await;
     seen.extend(values(&gateway));
     assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
     // Written anew in place, and longer.
-    let anew = gzip(&lines(100..2000));
+    let anew = gzip(lines(100..2000));
     OpenOptions::new().write(true).open(&file).unwrap().write_all(&anew).unwrap();
     receives(&gateway, 1901).await;
     let book = book(&gateway).await;
@@ -479,7 +471,7 @@ async fn a_file_that_comes_again_counts_once_where_that_is_asked_for() {
     let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
     write("T-0.log", log(0..5).as_bytes());
     is_moved(&dir, "done/T-0.log").await;
-    write("T-0.log.gz", &gzip(&log(0..8)));
+    write("T-0.log.gz", &gzip(log(0..8)));
     is_moved(&dir, "done/T-0.log.gz").await;
     receives(&gateway, 8).await;
     assert_eq!(book(&gateway).await["noticed"]["repeated_line"], 10);

@@ -6,15 +6,12 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::time::Duration;
 
 use common::{
     Artifact, Authority, Gateway, Influxd, Publisher, QueueApi, RabbitMq, all_to, eventually,
-    eventually_within, influxdb,
+    eventually_within, gzip, influxdb,
 };
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -74,12 +71,6 @@ async fn publish(publisher: &Publisher, exchange: &str, number: usize) {
     publisher.publish(exchange, &key, &routes, &message(&task, 0)).await;
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn sha256(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -102,7 +93,7 @@ fn prepare(queue: &QueueApi, number: usize) {
     };
     match number % 20 {
         even @ 0..10 if even % 2 == 0 => {
-            let kept = ok().header("content-encoding", "gzip").body(gzip(&table(number)));
+            let kept = ok().header("content-encoding", "gzip").body(gzip(table(number)));
             queue.put(&task, 0, CSV, kept);
         }
         0..10 => {

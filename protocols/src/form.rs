@@ -75,6 +75,21 @@ pub trait Recall {
     fn recall(&mut self, text: &[u8], at: usize, speech: Speech) -> Option<usize>;
 }
 
+/// Passes over an item, if it is known again.
+#[inline]
+pub(crate) fn passes(
+    item: &mut Plain<'_>,
+    recall: &mut dyn Recall,
+    at: usize,
+    speech: Speech,
+) -> bool {
+    // This leaves the blanks away which stand before it.
+    item.ends();
+    let known = recall.recall(item.rest().as_bytes(), at, speech);
+    item.skip(known.unwrap_or(0));
+    known.is_some()
+}
+
 /// Who knows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Forgetful;

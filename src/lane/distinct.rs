@@ -44,7 +44,7 @@ impl Distinct {
         if self.recent.len() >= GENERATION {
             self.turn_over();
         }
-        if self.newest.is(series, time.0) {
+        if self.newest.advance(series, time.0) {
             self.recent.noted.push(place(series, time.0));
             return time;
         }
@@ -66,7 +66,7 @@ impl Distinct {
             let asked = place(series, time.0);
             self.recent.taken.insert(asked);
             self.recent.onward.insert(asked, free.saturating_add(1));
-            self.newest.is(series, free);
+            self.newest.advance(series, free);
         }
         UnixNanos(free)
     }
@@ -91,9 +91,9 @@ impl Distinct {
 }
 
 impl Newest {
-    /// Whether the series has had no time from this one on; if so, this is its newest.
+    /// Notes a time of a series. Answers whether the series has had none from this one on.
     #[inline]
-    fn is(&mut self, series: u64, time: i64) -> bool {
+    fn advance(&mut self, series: u64, time: i64) -> bool {
         if let Some(newest) = self.recent.get_mut(&series) {
             let later = time > *newest;
             *newest = time.max(*newest);

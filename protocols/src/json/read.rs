@@ -7,7 +7,7 @@ use super::value::Scalar;
 use super::{Limits, Outcome};
 use crate::batch::Batch;
 use crate::error::ParseError;
-use crate::form::{Recall, Speech};
+use crate::form::{self, Recall, Speech};
 use crate::refusals::Refusal;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -113,11 +113,7 @@ impl<'a, 'o> Reader<'a, 'o> {
 
 impl<'a> Items<'a> for Reader<'a, '_> {
     fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
-        // This leaves the blanks away which stand before it.
-        item.ends();
-        let text = item.rest().as_bytes();
-        if let Some(known) = self.recall.recall(text, self.out.len(), Speech::Point) {
-            item.skip(known);
+        if form::passes(item, self.recall, self.out.len(), Speech::Point) {
             self.outcome.accepted += 1;
             return Some(());
         }

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::batch::{Batch, PointWriter};
 use crate::decimal::parse_number;
 use crate::error::ParseError;
-use crate::form::{Forgetful, Recall, Speech};
+use crate::form::{self, Forgetful, Recall, Speech};
 use crate::json::BodyError;
 use crate::json::body::{Items, Text, each_item, each_member};
 use crate::json::plain::Plain;
@@ -69,11 +69,7 @@ struct Reader<'a, 'o> {
 
 impl<'a> Items<'a> for Reader<'a, '_> {
     fn plain(&mut self, item: &mut Plain<'a>) -> Option<()> {
-        // This leaves the blanks away which stand before it.
-        item.ends();
-        let text = item.rest().as_bytes();
-        if let Some(known) = self.recall.recall(text, self.out.len(), Speech::Datapoint) {
-            item.skip(known);
+        if form::passes(item, self.recall, self.out.len(), Speech::Datapoint) {
             return Some(());
         }
         let tags = &mut self.tags;

@@ -197,15 +197,8 @@ const BREAKS_MAX: u32 = 7;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
+    use crate::gzip::packed as gzip;
     use std::io::Write as _;
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
 
     fn file(bytes: &[u8]) -> File {
         let mut file = tempfile::tempfile().unwrap();

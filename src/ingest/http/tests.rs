@@ -1,9 +1,10 @@
 //! Every status, over real TCP.
 
+use crate::gzip::packed as gzip;
 use crate::ingest::busy::Busy;
 use crate::ingest::keys::{Fingerprint, Patience};
 use crate::ingest::tests::rig::Rig;
-use flate2::write::{GzEncoder, ZlibEncoder};
+use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -47,12 +48,6 @@ async fn ask(rig: &Rig, start: &str, headers: &str, body: &[u8]) -> Answer {
     .into_bytes();
     request.extend_from_slice(body);
     Answer::of(&rig.exchange(&request).await)
-}
-
-fn gzip(text: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(text).unwrap();
-    encoder.finish().unwrap()
 }
 
 fn zlib(text: &[u8]) -> Vec<u8> {

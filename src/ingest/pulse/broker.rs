@@ -191,9 +191,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn frames_are_no_larger_than_there_is_room_for() {
         let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("amqp://{}", broker.local_addr().unwrap());
-        let section = json!({ "url": url, "username": "u", "password": "p" });
-        let source = Source::new(&serde_json::from_value(section).unwrap(), "statistics").unwrap();
+        let source = source_of(&broker);
         let talk = async {
             let mut stream = broker.accept().await.unwrap().0;
             stream.read_exact(&mut [0; 8]).await.unwrap();
@@ -209,6 +207,12 @@ mod tests {
         };
         assert_eq!(tuned[..4], [0, 10, 0, 31]);
         assert_eq!(tuned[6..10], (128_u32 << 10).to_be_bytes(), "{tuned:?}");
+    }
+
+    fn source_of(broker: &TcpListener) -> Source {
+        let url = format!("amqp://{}", broker.local_addr().unwrap());
+        let section = json!({ "url": url, "username": "u", "password": "p" });
+        Source::new(&serde_json::from_value(section).unwrap(), "statistics").unwrap()
     }
 
     /// A method, in a frame of channel 0.
@@ -231,9 +235,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_broker_that_says_nothing_is_left() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("amqp://{}", silent.local_addr().unwrap());
-        let section = json!({ "url": url, "username": "u", "password": "p" });
-        let source = Source::new(&serde_json::from_value(section).unwrap(), "statistics").unwrap();
+        let source = source_of(&silent);
         let (attached, accepted) =
             tokio::join!(timeout(Duration::from_millis(300), source.attach()), silent.accept());
         assert!(attached.is_err(), "it waits for longer than this");

@@ -123,17 +123,9 @@ const ENCODING_SAMPLE: usize = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-    use std::io::Write as _;
+    use crate::gzip::packed as gzip;
 
     const TEXT: &[u8] = b"time,value\n1414000000,1\n";
-
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
 
     fn opened(bytes: &[u8], encoding: Option<&str>, claims: &Claims) -> Result<Vec<u8>, Reason> {
         open(bytes.to_vec(), encoding, claims, 1000).map_err(|Problem(reason, _)| reason)
