@@ -115,17 +115,17 @@ impl Form<'_> {
     #[inline]
     pub fn filling(&self, text: &[u8]) -> Option<Filling> {
         let [before, between, after] = self.parts;
-        let rest = behind(text, before)?;
+        let rest = text.strip_prefix(before)?;
         let (time, figure, rest) = if self.value_first {
             let (figure, rest) = Figure::read(rest, self.speech)?;
-            let (time, rest) = read_time(behind(rest, between)?)?;
+            let (time, rest) = read_time(rest.strip_prefix(between)?)?;
             (time, figure, rest)
         } else {
             let (time, rest) = read_time(rest)?;
-            let (figure, rest) = Figure::read(behind(rest, between)?, self.speech)?;
+            let (figure, rest) = Figure::read(rest.strip_prefix(between)?, self.speech)?;
             (time, figure, rest)
         };
-        let rest = behind(rest, after)?;
+        let rest = rest.strip_prefix(after)?;
         // A line ends where it ends, an item where its brace is closed.
         let ends = self.speech != Speech::Put || rest.is_empty();
         ends.then_some(Filling { time, figure, length: text.len() - rest.len() })
@@ -211,32 +211,6 @@ fn shortest(text: &[u8]) -> (usize, bool) {
     (end, sound && end <= TEXT && !goes_on)
 }
 
-/// What stands behind this part of a form. Parts are so short that a library would take longer to be
-/// called than to compare them.
-#[inline]
-fn behind<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
-    let (start, rest) = text.split_at_checked(part.len())?;
-    is_same(start, part).then_some(rest)
-}
-
-/// Whether two texts of one length are the same, in blocks of which the last two may overlap.
-#[inline]
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    if let (Some(last), Some(of_other)) = (one.last_chunk::<16>(), other.last_chunk()) {
-        let mut blocks = one.as_chunks::<16>().0.iter().zip(other.as_chunks().0);
-        return blocks.all(|(one, other)| one == other) && last == of_other;
-    }
-    let ends = ends_are_same::<8>(one, other).or_else(|| ends_are_same::<4>(one, other));
-    ends.unwrap_or_else(|| one.iter().eq(other))
-}
-
-/// The same of texts of up to two blocks, if they have one.
-#[inline]
-fn ends_are_same<const BLOCK: usize>(one: &[u8], other: &[u8]) -> Option<bool> {
-    let starts = one.first_chunk::<BLOCK>()? == other.first_chunk()?;
-    Some(starts && one.last_chunk::<BLOCK>()? == other.last_chunk()?)
-}
-
 /// Reads a time of seconds or milliseconds of our days, which has no leading zero.
 #[inline]
 fn read_time(text: &[u8]) -> Option<(UnixNanos, &[u8])> {
@@ -320,21 +294,3 @@ const TEXT: usize = 15;
 
 /// Longer items are not worth remembering.
 const ITEM_MAX: usize = 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_the_same_if_every_byte_is() {
-        for length in 0..50 {
-            let text: Vec<u8> = (0..length).collect();
-            assert!(is_same(&text, &text.clone()));
-            for at in 0..text.len() {
-                let mut other = text.clone();
-                other[at] ^= 0x40;
-                assert!(!is_same(&text, &other), "{length}, {at}");
-            }
-        }
-    }
-}

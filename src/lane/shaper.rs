@@ -46,8 +46,6 @@ pub(super) struct Shaper {
     /// Who rides with what is shaped now.
     riders: Riders,
     distinct: Option<Distinct>,
-    /// Those of records, here so that their memory is kept.
-    times: Vec<UnixNanos>,
     names: Names,
     /// When what outlives the windows was last remembered on disk.
     remembered: Instant,
@@ -70,7 +68,6 @@ impl Shaper {
             open: Open::new(Arc::clone(&state.book)),
             riders: Riders::default(),
             distinct: settings.unique_times.then(Distinct::default),
-            times: Vec::new(),
             names: Names::default(),
             remembered: Instant::now(),
             written: 0,
@@ -321,7 +318,6 @@ impl Shaper {
     }
 
     /// The time that a point of a series may have which asks for this one.
-    #[inline]
     fn free_time(&mut self, hash: u64, time: UnixNanos) -> UnixNanos {
         let Some(distinct) = &mut self.distinct else { return time };
         let free = distinct.claim(hash, time);

@@ -21,11 +21,11 @@ impl Shaper {
     pub(super) fn records(&mut self, text: &[u8], records: &[Record], source: Source<'_>) {
         let max = self.bytes_max();
         let mut block = Block { text, bytes: 0, points: 0 };
-        let times = self.free_times(records);
-        for (record, &time) in records.iter().zip(&times) {
+        for record in records {
             if self.names.are_watched() {
                 self.watch_record(block.next(record.bytes));
             }
+            let time = self.free_time(record.hash, record.time);
             if time != record.time {
                 self.copy(&mut block, source);
                 self.move_record(block.next(record.bytes), time, source);
@@ -47,16 +47,6 @@ impl Shaper {
             }
         }
         self.copy(&mut block, source);
-        self.times = times;
-    }
-
-    /// The times that the records may have. What is known of their series lies anywhere in memory:
-    /// in a loop of its own, the processor waits for several of them at once.
-    fn free_times(&mut self, records: &[Record]) -> Vec<UnixNanos> {
-        let mut times = std::mem::take(&mut self.times);
-        times.clear();
-        times.extend(records.iter().map(|record| self.free_time(record.hash, record.time)));
-        times
     }
 
     /// Moves what is there of a block to the payload; the next one begins behind it.
