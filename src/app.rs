@@ -3,11 +3,13 @@
 //! *Start* and *reload* are one motion, [`App::apply`]: what may fail (compiling routes, binding
 //! sockets, building backends) is done beside what runs and changes nothing; then one table is
 //! swapped, listeners follow, and whatever the new table does not name sees its last reference
-//! go and drains. *Stop* is the same with an empty table and a deadline.
+//! go and drains. *Stop* is the same with an empty table and a deadline, and all that waits goes
+//! to disk at once: whoever stops us may have less patience than the plan.
 
 mod admin;
 mod banner;
 mod data_dir;
+mod grace;
 mod lanes;
 mod listeners;
 
@@ -27,6 +29,7 @@ use crate::tls::Keeper;
 use admin::{Admin, Shown};
 use arc_swap::ArcSwap;
 use data_dir::DataDir;
+use grace::Grace;
 use lanes::Lanes;
 use listeners::Listeners;
 use std::collections::BTreeMap;
@@ -34,7 +37,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
@@ -162,12 +165,17 @@ impl App {
         &self.books
     }
 
-    /// Works until `shutdown` resolves, then ends within the plan's grace.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Farewell {
+    /// Works until `shutdown` resolves, then ends within the plan's grace; at once, but for what
+    /// has to go to disk, when `hurry` is cancelled.
+    pub async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        hurry: CancellationToken,
+    ) -> Farewell {
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
-                () = &mut shutdown => return self.stop().await,
+                () = &mut shutdown => return self.stop(hurry).await,
                 // Here and in no task of its own, so that it fails when this loop does.
                 () = self.notify.beat() => {}
                 Some(answer) = self.wishes.recv() => {
@@ -257,8 +265,7 @@ impl App {
         let Self { certificates, books, tables, keys, clock, listeners, .. } = self;
         let (data_dir, clock) = (plan.data_dir.as_path(), *clock);
         let world = listeners::World { certificates, books, tables, keys, data_dir, clock };
-        let deadline = Instant::now() + HANDOVER;
-        let admin = listeners.enter(sockets, plan, &self.plan, &world, deadline).await;
+        let admin = listeners.enter(sockets, plan, &self.plan, &world, &HANDOVER.into()).await;
         if plan.admin != self.plan.admin {
             self.admin.listen(admin, &self.books);
         }
@@ -272,12 +279,12 @@ impl App {
     }
 
     /// Ends, and shows all the while that it is not stuck: a grace may be long.
-    async fn stop(mut self) -> Farewell {
+    async fn stop(mut self, hurry: CancellationToken) -> Farewell {
         let mut notify = std::mem::take(&mut self.notify);
         let grace = self.plan.grace.as_secs_f64();
         info!(grace_seconds = grace, "stopping");
         notify.stopping(&format!("delivering what is held, for at most {grace} s"));
-        let end = self.end();
+        let end = self.end(hurry);
         tokio::pin!(end);
         loop {
             tokio::select! {
@@ -287,16 +294,17 @@ impl App {
         }
     }
 
-    async fn end(mut self) -> Farewell {
-        let grace = self.plan.grace;
+    async fn end(mut self, hurry: CancellationToken) -> Farewell {
+        let grace = Grace::new(self.plan.grace, hurry.clone());
+        // Clients that do not finish must not use up the time that backends need.
+        let half = Grace::new(self.plan.grace / 2, hurry);
         // Whoever wishes a reload now learns that it is too late.
         drop(self.wishes);
-        let began = Instant::now();
-        // Clients that do not finish must not use up the time that backends need.
-        self.listeners.stop(began + grace / 2).await;
+        self.lanes.secure();
+        self.listeners.stop(&half).await;
         self.teller.tell();
         self.tables.store(Arc::default());
-        let lost = self.lanes.drain(began + grace).await;
+        let lost = self.lanes.drain(&grace).await;
         self.listeners.end().await;
         self.keys.close().await;
         self.admin.stop();
@@ -453,7 +461,7 @@ mod tests {
         let app = start(plan(&backend("blackhole"))).await;
         let wish = app.wish();
         let (answer, answered) = oneshot::channel();
-        assert_eq!(app.run(async {}).await, Farewell::default());
+        assert_eq!(app.run(async {}, CancellationToken::new()).await, Farewell::default());
         assert!(wish.send(answer).await.is_err());
         assert!(answered.await.is_err());
     }

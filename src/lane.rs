@@ -299,6 +299,14 @@ impl Running {
         self.state.letters.close().await
     }
 
+    /// From now on what waits goes to disk, if it may, while it is being delivered: a stop may be cut
+    /// short. What a successor has taken over is left to it.
+    pub fn secure(&self) {
+        if !self.handed_over.is_cancelled() {
+            self.state.queue.secure();
+        }
+    }
+
     /// Stops at once. What is still held goes to the spool, or is counted as dropped, `shutdown`;
     /// answers how many points were dropped. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {

@@ -1,6 +1,7 @@
 //! `pointsman run`: a runtime, the signals and the app between them.
 //!
-//! SIGTERM and SIGINT end it in order, a second one at once; SIGHUP reloads. Handlers are
+//! SIGTERM and SIGINT end it in order; a second one waits for nobody but the disk, and a third one for
+//! nothing at all. SIGHUP reloads. Handlers are
 //! installed before the configuration is read, and from the first line of `main` until then
 //! hangups are held back, so that an early one is kept and not deadly.
 
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 /// Keeps hangups waiting until [`run`] can take them: without a handler they kill.
@@ -85,8 +87,9 @@ async fn serve(
         log::tell(&banner(&plan, &app.addresses(), &app.admin_address(), started));
     }
     let (shutdown, told) = oneshot::channel::<()>();
-    tokio::spawn(signals.watch(app.wish(), shutdown));
-    let farewell = app.run(async { drop(told.await) }).await;
+    let hurry = CancellationToken::new();
+    tokio::spawn(signals.watch(app.wish(), shutdown, hurry.clone()));
+    let farewell = app.run(async { drop(told.await) }, hurry).await;
     if farewell.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -124,7 +127,12 @@ impl Signals {
         })
     }
 
-    async fn watch(mut self, wish: mpsc::Sender<Wish>, shutdown: oneshot::Sender<()>) {
+    async fn watch(
+        mut self,
+        wish: mpsc::Sender<Wish>,
+        shutdown: oneshot::Sender<()>,
+        hurry: CancellationToken,
+    ) {
         let mut shutdown = Some(shutdown);
         loop {
             tokio::select! {
@@ -139,8 +147,12 @@ impl Signals {
             }
             match shutdown.take() {
                 Some(shutdown) => drop(shutdown.send(())),
+                None if !hurry.is_cancelled() => {
+                    warn!("told twice: ending at once; what has no place on disk is lost");
+                    hurry.cancel();
+                }
                 None => {
-                    warn!("told twice: ending at once; what was held is lost");
+                    warn!("told three times: ending where it stands");
                     std::process::exit(1);
                 }
             }

@@ -55,8 +55,9 @@ async fn term_dead_backend_a_second_signal_ends_it_at_once() {
         gateway.daemon.assert_alive();
         gateway.daemon.signal(second);
         let status = eventually("it ends at once", async || gateway.daemon.exited()).await;
-        assert_eq!(status.code(), Some(1));
-        assert!(gateway.log().contains("told twice"), "{}", gateway.log());
+        assert_eq!(status.code(), Some(1), "points were lost");
+        let log = gateway.log();
+        assert!(log.contains("told twice") && log.contains("\"lost\":5000"), "{log}");
         gateway.restart().await;
     }
 }

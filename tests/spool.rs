@@ -13,6 +13,7 @@ use common::{
     API, Answer, FakeHttp, Gateway, Influxd, STATSD, all_to, eventually, numbers_in, pointsman,
     post_numbers,
 };
+use nix::sys::signal::Signal;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
@@ -80,6 +81,36 @@ async fn term_dead_backend_keeps_its_points_on_disk() {
     gateway.restart().await;
     eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
     assert_eq!(numbers(&silent, before), (0..5000).collect::<Vec<_>>());
+}
+
+/// Whoever stops the gateway may have less patience than its `grace`: he says so by a second signal,
+/// or kills it. What waited for a backend is on disk by then.
+#[tokio::test]
+async fn a_stop_that_is_cut_short_loses_nothing_that_has_a_place_on_disk() {
+    for is_killed in [false, true] {
+        let silent = FakeHttp::start((0..100).map(|_| Answer::hang())).await;
+        let section = influxdb("b", &silent.url(), "");
+        let patient = config(&section, &["b"]).replace("grace = '1s'", "grace = '10m'");
+        let mut gateway = Gateway::start(&patient).await;
+        post_numbers(&gateway, 0..5000).await;
+        eventually("it was asked", async || !silent.received().is_empty()).await;
+        gateway.daemon.signal(Signal::SIGTERM);
+        if is_killed {
+            eventually("it is on disk", async || spooled(&gateway).await == 5000).await;
+            gateway.kill9();
+        } else {
+            eventually("it stops", async || gateway.log().contains("\"stopping\"")).await;
+            let ended = gateway.terminate().await;
+            assert!(ended.status.success(), "{}", ended.log);
+            assert!(ended.log.contains("\"kept\":5000"), "{}", ended.log);
+        }
+        let before = silent.received().len();
+        silent.heal();
+        gateway.restart().await;
+        assert_eq!(gateway.book("b").await["recovered"], 5000);
+        eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
+        assert_eq!(numbers(&silent, before), (0..5000).collect::<Vec<_>>());
+    }
 }
 
 /// The stop closes the window, and its row goes to disk like any other.

@@ -3,6 +3,7 @@
 //! A changed backend is prepared first (which may fail and then has changed nothing) and
 //! entered afterwards (which cannot fail). Windows and queue belong to the backend's *name*.
 
+use super::grace::Grace;
 use crate::backend::{self, Ship};
 use crate::books::Books;
 use crate::clock::Clock;
@@ -14,7 +15,6 @@ use protocols::Encode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::time::{Instant, timeout_at};
 
 /// Every lane that has not ended, by its backend's name.
 #[derive(Debug, Default)]
@@ -113,15 +113,20 @@ impl Lanes {
         self.states.retain(|name, _| running.contains(name));
     }
 
-    /// Waits until every lane has drained; what has not by the deadline is stopped, and what it
-    /// held is on disk or lost. Answers how many points each lost by that, if any. The table that
+    /// From now on all that waits goes to disk, where there is one for it, while it is delivered.
+    pub(super) fn secure(&self) {
+        self.running.iter().for_each(|(_, running)| running.secure());
+    }
+
+    /// Waits until every lane has drained; what has not in time is stopped, and what it held is on
+    /// disk or lost. Answers how many points each lost by that, if any. The table that
     /// referred to them must be gone.
-    pub(super) async fn drain(&mut self, deadline: Instant) -> BTreeMap<String, u64> {
+    pub(super) async fn drain(&mut self, grace: &Grace) -> BTreeMap<String, u64> {
         let mut lost = BTreeMap::new();
         for (name, mut running) in std::mem::take(&mut self.running) {
-            match timeout_at(deadline, running.drained()).await {
-                Ok(()) => *lost.entry(name).or_default() += running.settled().await,
-                Err(_) => *lost.entry(name).or_default() += running.abandon().await,
+            match grace.within(running.drained()).await {
+                Some(()) => *lost.entry(name).or_default() += running.settled().await,
+                None => *lost.entry(name).or_default() += running.abandon().await,
             }
         }
         lost.retain(|_, points| *points > 0);

@@ -1,5 +1,6 @@
 //! The listeners that run, and the sockets that outlive them.
 
+use super::grace::Grace;
 use crate::books::{Books, ListenerBook};
 use crate::clock::Clock;
 use crate::ingest::{self, Doors, Keys, Listener};
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 /// The listeners that run, by name.
 #[derive(Debug, Default)]
@@ -64,7 +65,7 @@ impl Listeners {
         plan: &Plan,
         before: &Plan,
         world: &World<'_>,
-        deadline: Instant,
+        grace: &Grace,
     ) -> ForAdmin {
         let Prepared { mut sockets, mut tls } = prepared;
         let mut old = std::mem::take(&mut self.running);
@@ -79,7 +80,7 @@ impl Listeners {
                     if config.protocol == Protocol::File {
                         // Whoever reads on has to know how far the other one came.
                         let reading: Vec<_> = replaced.into_iter().collect();
-                        self.answering.extend(stop(reading, deadline).await);
+                        self.answering.extend(stop(reading, grace).await);
                     } else {
                         leaving.extend(replaced);
                     }
@@ -91,7 +92,7 @@ impl Listeners {
         self.addresses.retain(|name, _| plan.listeners.contains_key(name));
         self.sockets.turn_away();
         self.answering.retain(|listener| !listener.has_ended());
-        self.answering.extend(stop(leaving, deadline).await);
+        self.answering.extend(stop(leaving, grace).await);
         self.sockets.let_go();
         let tls = tls.remove(ADMIN);
         if let Some(tls) = &tls {
@@ -128,11 +129,11 @@ impl Listeners {
         }
     }
 
-    /// Stops all of them by the deadline, and closes their sockets. Requests go on waiting for
+    /// Stops all of them in time, and closes their sockets. Requests go on waiting for
     /// their answers.
-    pub(super) async fn stop(&mut self, deadline: Instant) {
+    pub(super) async fn stop(&mut self, grace: &Grace) {
         let running = std::mem::take(&mut self.running).into_values();
-        self.answering.extend(stop(running, deadline).await);
+        self.answering.extend(stop(running, grace).await);
         self.sockets = Sockets::new();
     }
 
@@ -179,16 +180,17 @@ fn spawn(
     }
 }
 
-/// Answers those of them that stopped by the deadline. The others end: their clients did not finish
+/// Answers those of them that stopped in time. The others end: their clients did not finish
 /// what they had begun, and whoever only waits there is told how things stand.
 async fn stop(
     listeners: impl IntoIterator<Item = Listener>,
-    deadline: Instant,
+    grace: &Grace,
 ) -> impl Iterator<Item = Listener> {
     let mut stopping = JoinSet::new();
     for listener in listeners {
+        let grace = grace.clone();
         stopping.spawn(async move {
-            let in_time = timeout_at(deadline, listener.stop()).await.is_ok();
+            let in_time = grace.within(listener.stop()).await.is_some();
             if !in_time {
                 let _ = timeout(ANSWER, listener.hurry()).await;
             }

@@ -47,12 +47,17 @@ impl Queue {
         Ok(())
     }
 
+    /// Sends all there is to disk from now on, if that is allowed; it is delivered meanwhile.
+    pub(in crate::lane) fn secure(&self) {
+        self.desk().no_writes = false;
+        self.change(Line::close);
+    }
+
     /// Sends all there is to disk, if that is allowed, and waits until it is there, or the disk
     /// takes no more, or gets no further.
     pub(in crate::lane) async fn close(&self) {
         let mut changes = self.changes();
-        self.desk().no_writes = false;
-        self.change(Line::close);
+        self.secure();
         while !self.is_settled() {
             // A slow disk gets its time; one that hangs must not keep the process.
             let step = tokio::time::timeout(STEP_WITHIN, changes.changed()).await;
