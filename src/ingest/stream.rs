@@ -17,6 +17,7 @@ use crate::net::{Peer, Stream, linger, say_goodbye};
 use protocols::Point;
 use protocols::frame::{Frame, LineFramer};
 use protocols::timestamp::TimeRange;
+use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -199,20 +200,20 @@ impl<S: Speak> Reader<S> {
     }
 
     fn read(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Read {
-        if self.busy { self.read_chunk::<LARGE>(read) } else { self.read_chunk::<CHUNK>(read) }
+        BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, read))
     }
 
-    fn read_chunk<const N: usize>(
+    fn read_into(
         &mut self,
+        buffer: &mut [u8],
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> Read {
-        // Lives only while it is read into, so that idle connections cost no buffer.
-        let mut chunk = [0; N];
-        let len = read(&mut chunk);
+        let size = if self.busy { LARGE } else { CHUNK };
+        let len = read(buffer.get_mut(..size).unwrap_or_default());
         self.busy = len.as_ref().is_ok_and(|len| *len >= CHUNK);
         match len {
             Ok(0) => Read::End(End::Eof),
-            Ok(len) => match self.feed(chunk.get(..len).unwrap_or(&[])) {
+            Ok(len) => match self.feed(buffer.get(..len).unwrap_or(&[])) {
                 ControlFlow::Continue(()) => Read::Some,
                 ControlFlow::Break(()) => Read::End(End::Asked),
             },
@@ -310,6 +311,12 @@ impl Replies {
         // It had its chance.
         let _ = timeout(LAST_REPLY, flushed).await;
     }
+}
+
+thread_local! {
+    /// What is read into: of a thread and not of a connection, since most of those are idle. Nothing
+    /// waits while it is in use.
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; LARGE].into());
 }
 
 /// What is read at once, of a sender that has little to say.
