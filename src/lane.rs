@@ -19,7 +19,7 @@
 //! - taking in: [`front`], [`series`], [`table`], [`aggregate`] ([`trail`], [`samples`],
 //!   [`sketch`]), and the [`windows`] with what of them outlives a process; past them, a
 //!   [`parcel`];
-//! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`], [`names`];
+//! - giving out: [`layout`], [`timers`], [`shaper`], [`distinct`] ([`newest`]), [`names`];
 //! - delivering: the [`queue`] with its line, its spool and its trials, [`shipper`], [`retry`], and
 //!   what comes back from there, [`letters`];
 //! - telling senders: [`terms`], [`reserve`], [`receipt`], [`riders`].
@@ -31,6 +31,7 @@ mod front;
 mod layout;
 mod letters;
 mod names;
+mod newest;
 mod parcel;
 mod prefetch;
 mod queue;

@@ -181,6 +181,32 @@ pub(crate) fn digits_of(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// The number that the first so many of these bytes are, if they are digits.
+#[inline]
+pub(crate) fn first_digits(bytes: &[u8; 16], length: usize) -> Option<u64> {
+    let blank = 8 * 16_usize.checked_sub(length).filter(|blank| *blank < 16)?;
+    let zeros = u128::from_le_bytes([b'0'; 16]) & ((1 << blank) - 1);
+    let padded = u128::from_le_bytes(*bytes) << blank | zeros;
+    let [first, second] = halves(padded).map(u64::to_le_bytes);
+    eight_digits(first)?.checked_mul(100_000_000)?.checked_add(eight_digits(second)?)
+}
+
+/// Marks the bytes that are no digits, by their top bits.
+#[inline]
+pub(crate) fn other_than_digits(bytes: u128) -> u128 {
+    let [low, high] = halves(bytes).map(|half| {
+        let eight = half ^ each(b'0');
+        ((eight & each(0x7f)).wrapping_add(each(0x80 - 10)) | eight) & each(0x80)
+    });
+    u128::from(low) | u128::from(high) << 64
+}
+
+/// The low eight bytes, and the high ones.
+#[allow(clippy::cast_possible_truncation)] // That is what is meant.
+pub(crate) const fn halves(bytes: u128) -> [u64; 2] {
+    [bytes as u64, (bytes >> 64) as u64]
+}
+
 /// Eight digits at once: neighbours become pairs, pairs become fours, and these the number.
 fn eight_digits(eight: [u8; 8]) -> Option<u64> {
     let eight = u64::from_le_bytes(eight) ^ each(b'0');

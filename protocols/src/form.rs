@@ -12,7 +12,7 @@
 //! digits, which all of these grammars read alike, and what [`Figure`] takes. Anything else is left
 //! to the parsers, who know what is wrong with it.
 
-use crate::decimal::{digits_of, parse_number};
+use crate::decimal::{digits_of, first_digits, halves, other_than_digits, parse_number};
 use crate::json::plain::{Plain, number_end};
 use crate::json::value::Scalar;
 use crate::{Number, UnixNanos};
@@ -133,12 +133,11 @@ impl Form<'_> {
 }
 
 impl Figure {
-    /// The text, as far as it is the first so many of these bytes.
+    /// The text: the first so many bytes of these words, the low ones first.
     #[inline]
-    pub fn text(&self) -> Option<(usize, [u8; 16])> {
-        let [low, high] = self.words.map(u128::from);
+    pub fn text(&self) -> Option<(usize, [u64; 2])> {
         let length = usize::try_from(self.length).ok().filter(|length| *length > 0);
-        length.map(|length| (length, (low | high << 64).to_le_bytes()))
+        length.map(|length| (length, self.words))
     }
 
     /// The number, where there is no text.
@@ -159,14 +158,14 @@ impl Figure {
     }
 
     /// Reads what is surely a number in that grammar, quoted or not; answers what follows it.
-    #[inline]
+    #[inline(always)] // It stays in registers then; see above.
     fn read(text: &[u8], speech: Speech) -> Option<(Self, &[u8])> {
-        let (length, shortest) = shortest(text);
-        if shortest && let Some(bytes) = text.first_chunk::<16>() {
+        if let Some(bytes) = text.first_chunk::<16>()
+            && let Some(length) = shortest(bytes)
+        {
             let rest = text.get(length..)?;
-            let (length, text) = (length as u64, u128::from_le_bytes(*bytes));
-            #[allow(clippy::cast_possible_truncation)] // The one half, and the other.
-            return Some((Self { length, words: [text as u64, (text >> 64) as u64] }, rest));
+            let words = halves(u128::from_le_bytes(*bytes));
+            return Some((Self { length: length as u64, words }, rest));
         }
         Self::read_odd(text, speech)
     }
@@ -184,31 +183,32 @@ impl Figure {
     }
 }
 
-/// How many bytes at the start of a text may belong to a number, and whether these are the only
-/// ones so short for it: at most fifteen digits, no zeros that say nothing, no exponent, and none
-/// that it would be written with.
+/// How many bytes of these are a number that is written as briefly as it can be: at most fifteen
+/// digits, no zeros that say nothing, no exponent, and none that it would be written with.
 #[inline]
-fn shortest(text: &[u8]) -> (usize, bool) {
-    let start = usize::from(text.first() == Some(&b'-'));
-    let digits = |from: usize| {
-        let rest = text.get(from..).unwrap_or_default().iter();
-        from + rest.take(TEXT + 1).take_while(|byte| byte.is_ascii_digit()).count()
-    };
-    let whole = digits(start);
-    let is_zero = text.get(start) == Some(&b'0');
-    let (mut end, mut sound) = (whole, whole > start && !(is_zero && whole > start + 1));
-    if text.get(whole) == Some(&b'.') {
-        end = digits(whole + 1);
-        let ends_well = end > whole + 1 && text.get(end - 1) != Some(&b'0');
-        let is_tiny =
-            is_zero && text.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
-        sound &= ends_well && !is_tiny;
-    } else {
-        // An integer has no minus zero.
-        sound &= !(is_zero && start > 0);
+fn shortest(bytes: &[u8; 16]) -> Option<usize> {
+    let start = usize::from(bytes.first() == Some(&b'-'));
+    let others = other_than_digits(u128::from_le_bytes(*bytes) >> (8 * start));
+    let first_of = |marks: u128| start + marks.trailing_zeros() as usize / 8;
+    let whole = first_of(others);
+    let is_zero = bytes.get(start) == Some(&b'0');
+    if whole == start || is_zero && whole > start + 1 {
+        return None;
     }
-    let goes_on = matches!(text.get(end), Some(b'+' | b'-' | b'.' | b'e' | b'E'));
-    (end, sound && end <= TEXT && !goes_on)
+    let mut end = whole;
+    if bytes.get(whole) == Some(&b'.') {
+        end = first_of(others & others.wrapping_sub(1));
+        let ends_well = end > whole + 1 && bytes.get(end - 1) != Some(&b'0');
+        let is_tiny =
+            is_zero && bytes.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
+        ends_well.then_some(())?;
+        (!is_tiny).then_some(())?;
+    } else if is_zero && start > 0 {
+        // An integer has no minus zero.
+        return None;
+    }
+    let goes_on = matches!(bytes.get(end), Some(b'+' | b'-' | b'.' | b'e' | b'E'));
+    (end <= TEXT && !goes_on).then_some(end)
 }
 
 /// Reads a time of seconds or milliseconds of our days, which has no leading zero.
@@ -220,7 +220,11 @@ fn read_time(text: &[u8]) -> Option<(UnixNanos, &[u8])> {
         return None;
     }
     let (word, rest) = text.split_at_checked(length)?;
-    let nanos = digits_of(word)?.checked_mul(scale)?;
+    let number = match text.first_chunk::<16>() {
+        Some(bytes) => first_digits(bytes, length),
+        None => digits_of(word),
+    };
+    let nanos = number?.checked_mul(scale)?;
     Some((UnixNanos(i64::try_from(nanos).ok()?), rest))
 }
 
@@ -294,3 +298,101 @@ const TEXT: usize = 15;
 
 /// Longer items are not worth remembering.
 const ITEM_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decimal::write_f64;
+
+    fn bytes(text: &str) -> [u8; 16] {
+        let padded = format!("{text} and whatever comes next");
+        *padded.as_bytes().first_chunk().unwrap()
+    }
+
+    fn check(text: &str, expected: Option<usize>) {
+        assert_eq!(shortest(&bytes(text)), expected, "{text}");
+    }
+
+    #[test]
+    fn a_number_in_its_shortest_form_is_found() {
+        for text in
+            ["0", "7", "-7", "107.5", "-0.5", "0.0001", "123456789012345", "1234567.1234567"]
+        {
+            check(text, Some(text.len()));
+        }
+        check("12,", Some(2));
+        check("12\"}", Some(2));
+        for text in [
+            "",
+            "-",
+            "+1",
+            ".5",
+            "5.",
+            "5.0",
+            "00",
+            "01",
+            "-0",
+            "-01",
+            "0.0",
+            "0.00001",
+            "1e5",
+            "1E5",
+            "1.5e3",
+            "1.2.3",
+            "1-",
+            "1+",
+            "--1",
+            "x",
+            "1234567890123456",
+            "-123456789012345",
+            "12345678.1234567",
+        ] {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn times_of_ten_or_thirteen_digits_are_read_wherever_the_text_ends() {
+        for behind in ["", " ", " 1", ",\"value\":107.5}"] {
+            for (text, nanos) in [
+                ("1700000001", 1_700_000_001_000_000_000),
+                ("1700000001234", 1_700_000_001_234_000_000),
+                ("9999999999", 0),
+            ] {
+                let whole = format!("{text}{behind}");
+                let expected = (nanos > 0).then_some((UnixNanos(nanos), behind.as_bytes()));
+                assert_eq!(read_time(whole.as_bytes()), expected, "{whole}");
+            }
+            for odd in [
+                "",
+                "170000000",
+                "17000000012",
+                "170000000123",
+                "17000000012345",
+                "0700000001",
+                "17000000x1",
+            ] {
+                let whole = format!("{odd}{behind}");
+                assert_eq!(read_time(whole.as_bytes()), None, "{whole}");
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_found_is_what_would_be_written(text in "-?[0-9]{0,9}\\.?[0-9]{0,9}[-+.eE]?") {
+            let length = shortest(&bytes(&text));
+            let written = parse_number(&text).map(|number| match number {
+                Number::I64(integer) => integer.to_string(),
+                Number::U64(integer) => integer.to_string(),
+                Number::F64(double) => {
+                    let mut written = Vec::new();
+                    write_f64(&mut written, double);
+                    String::from_utf8(written).unwrap()
+                }
+            });
+            let is_shortest = text.len() <= TEXT && written.as_ref() == Some(&text);
+            proptest::prop_assert_eq!(length.is_some(), is_shortest && text != "-0", "{:?} {:?}", length, written);
+        }
+    }
+}

@@ -9,6 +9,7 @@
 //! but the newest time of the series, and their places are only noted, one behind the other; they
 //! are put in order when a point comes that may not be the newest.
 
+use super::newest::Newest;
 use hashbrown::{HashMap, HashSet};
 use protocols::UnixNanos;
 
@@ -18,13 +19,6 @@ pub(super) struct Distinct {
     newest: Newest,
     recent: Generation,
     older: Generation,
-}
-
-/// The newest time of each series, for at least the last [`GENERATION`] different ones.
-#[derive(Debug, Default)]
-struct Newest {
-    recent: HashMap<u64, i64, foldhash::fast::RandomState>,
-    older: HashMap<u64, i64, foldhash::fast::RandomState>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +43,12 @@ impl Distinct {
             return time;
         }
         self.find(series, time)
+    }
+
+    /// A series that will claim a time soon.
+    #[inline]
+    pub(super) fn announce(&self, series: u64) {
+        self.newest.announce(series);
     }
 
     /// The first free time from this one on, which may be taken.
@@ -87,31 +87,6 @@ impl Distinct {
     fn turn_over(&mut self) {
         std::mem::swap(&mut self.recent, &mut self.older);
         self.recent.clear();
-    }
-}
-
-impl Newest {
-    /// Notes a time of a series. Answers whether the series has had none from this one on.
-    #[inline]
-    fn advance(&mut self, series: u64, time: i64) -> bool {
-        if let Some(newest) = self.recent.get_mut(&series) {
-            let later = time > *newest;
-            *newest = time.max(*newest);
-            return later;
-        }
-        self.begin(series, time)
-    }
-
-    /// The same of a series that was not seen lately.
-    #[cold]
-    fn begin(&mut self, series: u64, time: i64) -> bool {
-        if self.recent.len() >= GENERATION {
-            std::mem::swap(&mut self.recent, &mut self.older);
-            self.recent.clear();
-        }
-        let before = self.older.get(&series).copied();
-        self.recent.insert(series, before.map_or(time, |before| before.max(time)));
-        before.is_none_or(|before| time > before)
     }
 }
 

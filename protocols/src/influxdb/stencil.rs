@@ -27,19 +27,27 @@ impl Stencil {
 
     /// Appends a line.
     #[inline]
-    pub fn line(&self, head: &[u8], figure: &Figure, end: &[u8], out: &mut Vec<u8>) {
+    pub fn line(&self, head: &[u8], figure: &Figure, end: &End, out: &mut Vec<u8>) {
+        out.reserve(head.len() + LINE_MIN);
         out.extend_from_slice(head);
-        if let Some((length, bytes)) = figure.text() {
-            let text = bytes.get(..length).unwrap_or_default();
-            out.extend_from_slice(text);
-            if self.options.integers == Integers::Keep && !text.contains(&b'.') {
+        if let Some((length, words)) = figure.text() {
+            let start = out.len();
+            // From registers: what was just written in halves is not read at once as a whole.
+            words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            out.truncate(start + length);
+            if self.options.integers == Integers::Keep
+                && !out.get(start..).unwrap_or_default().contains(&b'.')
+            {
                 out.push(b'i');
             }
         } else {
             // It cannot fail: it is finite, and not unsigned.
             let _ = write_value(FieldValue::Number(figure.number()), self.options, out);
         }
-        out.extend_from_slice(end);
+        let start = out.len();
+        // To append a number of bytes that is always the same costs less.
+        out.extend_from_slice(&end.text);
+        out.truncate(start + end.length);
     }
 }
 
@@ -47,20 +55,38 @@ impl Stencil {
 #[derive(Clone, Debug, Default)]
 pub struct End {
     time: UnixNanos,
-    text: Vec<u8>,
+    text: [u8; END_MAX],
+    length: usize,
 }
 
 impl End {
     /// That of a line with this time.
     #[inline]
-    pub fn of(&mut self, time: UnixNanos) -> &[u8] {
-        if self.time != time || self.text.is_empty() {
-            self.time = time;
-            self.text.clear();
-            self.text.push(b' ');
-            self.text.extend_from_slice(itoa::Buffer::new().format(time.0).as_bytes());
-            self.text.push(b'\n');
+    pub fn of(&mut self, time: UnixNanos) -> &Self {
+        if self.time != time || self.length == 0 {
+            self.set(time);
         }
-        &self.text
+        self
+    }
+
+    /// As it is written.
+    pub fn text(&self) -> &[u8] {
+        self.text.get(..self.length).unwrap_or_default()
+    }
+
+    fn set(&mut self, time: UnixNanos) {
+        let mut digits = itoa::Buffer::new();
+        let whole = [b" ", digits.format(time.0).as_bytes(), b"\n"];
+        self.time = time;
+        self.length = 0;
+        for (place, byte) in self.text.iter_mut().zip(whole.into_iter().flatten()) {
+            *place = *byte;
+            self.length += 1;
+        }
     }
 }
+
+/// A blank, a sign, nineteen digits and an LF, rounded up.
+const END_MAX: usize = 24;
+/// What a line takes beside its head, and what is written over on the way.
+const LINE_MIN: usize = 16 + 1 + END_MAX;

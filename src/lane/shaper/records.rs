@@ -21,7 +21,10 @@ impl Shaper {
     pub(super) fn records(&mut self, text: &[u8], records: &[Record], source: Source<'_>) {
         let max = self.bytes_max();
         let mut block = Block { text, bytes: 0, points: 0 };
-        for record in records {
+        for (at, record) in records.iter().enumerate() {
+            if let (Some(distinct), Some(soon)) = (&self.distinct, records.get(at + SOON)) {
+                distinct.announce(soon.hash);
+            }
             if self.names.are_watched() {
                 self.watch_record(block.next(record.bytes));
             }
@@ -73,7 +76,7 @@ impl Shaper {
         let blank = memchr::memrchr(b' ', record).unwrap_or(record.len());
         let start = self.open.body.len();
         self.open.body.extend_from_slice(record.get(..blank).unwrap_or(record));
-        self.open.body.extend_from_slice(End::default().of(time));
+        self.open.body.extend_from_slice(End::default().of(time).text());
         self.written = self.written.wrapping_add(self.open.body.len() - start);
         self.add_last(start, 1, source);
     }
@@ -87,6 +90,9 @@ impl Shaper {
         }
     }
 }
+
+/// How many records before its own a series is announced: a few hundred instructions.
+const SOON: usize = 8;
 
 impl<'t> Block<'t> {
     /// The record behind it.
