@@ -10,6 +10,7 @@ pub use super::arguments::Arguments;
 use super::{Asked, Content, List, Replayed, View};
 use crate::lane::{Selection, Sum, list_files};
 use crate::printout::{Printout, escaped};
+use crate::tls::client::Told;
 use crate::{client, tls};
 use clap::ValueEnum;
 use std::fmt::Write as _;
@@ -232,7 +233,8 @@ async fn exchange(
 ) -> Result<(u16, String), String> {
     // The admin listener is near; no proxy leads to it.
     let builder = client::http(url, ca)?.no_proxy().connect_timeout(CONNECT);
-    let words = |error: reqwest::Error| tls::client::explain(&error).unwrap_or_default();
+    let words =
+        |error: reqwest::Error| tls::client::explain(&error, Told::ByCommand).unwrap_or_default();
     let client = builder.build().map_err(words)?;
     let request = match body {
         Some(body) => client.post(url).header("content-type", "application/json").body(body),

@@ -2,7 +2,7 @@
 
 use super::content::Problem;
 use super::reason::Reason;
-use crate::tls;
+use crate::tls::{self, client::Told};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
@@ -91,7 +91,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// A request, or its answer, broke off.
 pub(super) fn broken(error: reqwest::Error) -> Failure {
-    let text = tls::client::explain(&error).unwrap_or_else(|| innermost(&error.without_url()));
+    let text = tls::client::explain(&error, Told::ByGateway)
+        .unwrap_or_else(|| innermost(&error.without_url()));
     Failure::Passing(away(text), None)
 }
 
