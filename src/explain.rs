@@ -3,11 +3,11 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
+mod told;
+
 use crate::access::{Denial, Gate, Meters, Proof, Scopes, Shaped};
-use crate::books::Offender;
 use crate::config::Backend;
-use crate::errors::{self, LISTENER};
-use crate::ingest;
+use crate::ingest::{self, FORBIDDEN, UNAUTHENTICATED};
 use crate::lane::{self, Settings, rows_of};
 use crate::origin::{Origin, Protocol};
 use crate::plan::Plan;
@@ -15,6 +15,7 @@ use crate::route::{LaneSet, Rule, Rules, Verdict};
 use crate::when::show as show_time;
 use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos};
 use std::fmt::{self, Write};
+use told::Told;
 
 /// The story of a line at a listener, as text. `now` decides which window it would fall into.
 ///
@@ -42,12 +43,6 @@ pub fn explain_as(
         format!("there is no listener `{listener}`; there are {}", known.join(", "))
     })?;
     let rules = plan.rules()?;
-    let batch = ingest::parse_alone(config, line, now).map_err(|unparsed| {
-        let mut text = unparsed.message;
-        let _ = Told { plan, rules: &rules, listener, now }.tell(unparsed.reason, None, &mut text);
-        text.truncate(text.trim_end().len());
-        text
-    })?;
     let access = plan.access(&Meters::default());
     let gate = match principal {
         // Which series a task may write its routes say; here they are those that it takes.
@@ -56,13 +51,29 @@ pub fn explain_as(
         Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),
     };
     let sender = gate.principal().map(|principal| principal.name.clone());
+    let is_request = ingest::is_request(config.protocol, line);
+    let told =
+        Told { plan, rules: &rules, listener, config, principal: sender.clone(), is_request, now };
+    let refused = |reason: &'static str, mut text: String| {
+        // Writing to a String does not fail.
+        let _ = told.tell(reason, &mut text);
+        text.truncate(text.trim_end().len());
+        text
+    };
+    let batch = match ingest::parse_alone(config, line, now) {
+        Ok(batch) => batch,
+        // Of a request whose sender is unknown nothing is read.
+        Err(_) if is_request && matches!(gate, Gate::Shut) => {
+            return Err(refused(UNAUTHENTICATED, format!("{STRANGER} {BY_NAME}")));
+        }
+        Err(unparsed) => return Err(refused(unparsed.reason, unparsed.message)),
+    };
     let origin = Origin::new(listener, config.protocol).by(sender);
     let backends = plan.backends.iter().collect();
-    let told = Told { plan, rules: &rules, listener, now };
-    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told };
+    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told: &told };
     let mut text = String::new();
     for point in batch.iter() {
-        // Writing to a String does not fail.
+        // Nor does it here.
         let _ = story.tell(&point, &mut text);
     }
     Ok(text)
@@ -83,44 +94,7 @@ struct Story<'a> {
     /// In the order of the lanes' places.
     backends: Vec<(&'a String, &'a Backend)>,
     now: UnixNanos,
-    told: Told<'a>,
-}
-
-/// What becomes of a refusal where errors are told.
-#[derive(Clone, Copy)]
-struct Told<'a> {
-    plan: &'a Plan,
-    rules: &'a Rules,
-    listener: &'a str,
-    now: UnixNanos,
-}
-
-impl Told<'_> {
-    /// The point of a refusal, and the bytes that its backend would get.
-    fn tell(&self, reason: &str, principal: Option<&str>, text: &mut String) -> fmt::Result {
-        let mut errors = self.plan.errors();
-        let Some((_, config)) = errors.find(|(name, _)| *name == self.listener) else {
-            return Ok(());
-        };
-        let offender = Offender { principal: principal.map(Into::into), ..Offender::default() };
-        let mut batch = Batch::new();
-        errors::write(&config.name, self.listener, &offender, reason, 1, &mut batch);
-        let Some(point) = batch.point(0) else { return Ok(()) };
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        writeln!(text, "error    {}", describe(&point))?;
-        let origin = Origin::new(LISTENER, Protocol::Statsd);
-        let story = Story {
-            rules: self.rules,
-            gate: &Gate::Open,
-            origin: &origin,
-            backends: self.plan.backends.iter().collect(),
-            now: self.now,
-            told: *self,
-        };
-        story.tell_bytes(&self.rules.explain(&point, &origin), &point, text)
-    }
+    told: &'a Told<'a>,
 }
 
 impl Story<'_> {
@@ -141,15 +115,20 @@ impl Story<'_> {
         text: &mut String,
     ) -> Result<Option<Point<'p>>, fmt::Error> {
         if let Err(denial) = self.gate.check(point) {
-            writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point))?;
-            if denial == Denial::NoPrincipal {
-                writeln!(
-                    text,
-                    "         (--principal NAME tells of one that is known by more than the listener)"
-                )?;
+            let is_stranger = denial == Denial::NoPrincipal;
+            let (label, why) = match is_stranger && self.told.is_request {
+                true => (UNAUTHENTICATED, STRANGER.to_owned()),
+                false => (denial.label(), denial.message(point)),
+            };
+            writeln!(text, "gate     denied, {label}: {why}")?;
+            if is_stranger {
+                writeln!(text, "         {BY_NAME}")?;
             }
-            let principal = self.gate.principal().map(|principal| &*principal.name);
-            self.told.tell(denial.label(), principal, text)?;
+            self.told.tell(label, text)?;
+            // What a request may not write is refused with all of it, and both are counted.
+            if self.told.is_request && !is_stranger {
+                self.told.tell(FORBIDDEN, text)?;
+            }
             return Ok(None);
         }
         match (self.gate.principal(), self.origin.protocol) {
@@ -333,3 +312,7 @@ fn show_number(number: Number) -> String {
         Number::F64(n) => n.to_string(),
     }
 }
+
+/// What a request is told that shows nothing of its sender, where that has to be known.
+const STRANGER: &str = "who writes here has to say who he is";
+const BY_NAME: &str = "(--principal NAME tells of one that is known by more than the listener)";

@@ -26,6 +26,9 @@ mod taking;
 mod target;
 mod waiting;
 
+pub use answer::FORBIDDEN;
+pub use credentials::UNAUTHENTICATED;
+
 use super::intake::Context;
 use super::stream::{Connection, Presence};
 use crate::net::http::{Ended, Timeouts};

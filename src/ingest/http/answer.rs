@@ -287,4 +287,4 @@ pub(super) const JSON: &str = "application/json; charset=utf-8";
 const SOON: Duration = Duration::from_secs(1);
 
 /// Why a request is refused whose sender may not write all of it.
-const FORBIDDEN: &str = "forbidden";
+pub const FORBIDDEN: &str = "forbidden";
