@@ -44,8 +44,7 @@ impl fmt::Display for Plan {
 fn listener(name: &str, config: &ingest::Config) -> Vec<String> {
     let mut binds = [config.bind.clone(), config.places()].concat().join(", ");
     if let Some(tls) = &config.tls {
-        let asks = if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
-        let _ = write!(binds, " ({asks})");
+        let _ = write!(binds, " ({})", tls.in_words());
     }
     vec![name.to_owned(), config.protocol.name().to_owned(), binds]
 }
