@@ -55,6 +55,7 @@ pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod plural;
 pub mod printout;
 pub mod small_file;
 pub mod stdio;

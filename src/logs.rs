@@ -19,6 +19,7 @@ mod queue;
 mod sender;
 
 use crate::client::Place;
+use crate::plural::counted;
 use crate::units::Span;
 use clap::Args;
 use once::{Gaps, Log};
@@ -183,7 +184,7 @@ impl Counts {
             (self.too_long, "too long"),
             (self.too_many, "too many"),
         ];
-        let mut text = format!("pointsman logs: {} points accepted", sent.accepted);
+        let mut text = format!("pointsman logs: {} accepted", counted(sent.accepted, "point"));
         if sent.repeated > 0 {
             text.push_str(&format!(" ({} of them when they were sent before)", sent.repeated));
         }

@@ -220,7 +220,7 @@ TIME                  NAME      host  value
             "one says something: {some}"
         );
         let thrice = table(&[series(r#"{"field.x":"t","x":"t"}"#, r#"{"x":1}"#)]);
-        assert!(thrice.contains("field.x  x     field.field.x"), "{thrice}");
+        assert!(thrice.contains("field.x  x  field.field.x"), "{thrice}");
         assert_eq!(table(&[]), "");
     }
 

@@ -171,7 +171,7 @@ async fn a_key_of_other_lines_is_told() {
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("other options") && told.contains("--again"), "{told}");
-    assert!(!told.contains("unsettled") && told.contains("b.csv: 1 points accepted"), "{told}");
+    assert!(!told.contains("unsettled") && told.contains("b.csv: 1 point accepted"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! What is said at the end: for people, or as JSON.
 
 use super::totals::{LineError, Totals};
+use crate::plural::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -69,15 +70,15 @@ impl Report {
     pub(super) fn text(&self) -> String {
         // Where this is printed, a file's name begins no line of its own.
         let file = self.file.replace(char::is_control, "?");
-        let mut text = format!("{file}: {} points accepted", self.accepted);
-        for (count, what) in [
-            (self.refused, "lines refused"),
-            (self.unsettled, "lines unsettled"),
-            (self.skipped_rows, "empty rows skipped"),
-            (self.surplus_cells, "surplus cells skipped"),
+        let mut text = format!("{file}: {} accepted", counted(self.accepted, "point"));
+        for (count, what, fate) in [
+            (self.refused, "line", "refused"),
+            (self.unsettled, "line", "unsettled"),
+            (self.skipped_rows, "empty row", "skipped"),
+            (self.surplus_cells, "surplus cell", "skipped"),
         ] {
             if count > 0 {
-                let _ = write!(text, ", {count} {what}");
+                let _ = write!(text, ", {} {fate}", counted(count, what));
             }
         }
         let _ = write!(text, "; {} in {:.2} s", size(self.bytes), self.seconds);
@@ -90,7 +91,7 @@ impl Report {
         }
         let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
         if untold > 0 && self.errors.len() >= TOLD {
-            let _ = writeln!(text, "{file}: and {untold} lines more");
+            let _ = writeln!(text, "{file}: and {} more", counted(untold, "line"));
         }
         if let Some(problem) = &self.problem {
             let _ = writeln!(text, "{file}: {problem}");
@@ -162,7 +163,7 @@ mod tests {
         let text = report.text();
         assert_eq!(
             text,
-            "a.csv: 7 points accepted, 1 lines refused, 2 surplus cells skipped; 100 B in 1.00 s\n\
+            "a.csv: 7 points accepted, 1 line refused, 2 surplus cells skipped; 100 B in 1.00 s\n\
              a.csv:3: no\n"
         );
         for line in 4..50 {
