@@ -481,9 +481,11 @@ async fn what_makes_no_sense_or_has_no_hope_says_so() {
         assert_eq!(output.status.code(), Some(code), "{told}");
         assert!(told.contains(says), "{told}");
     }
-    let nowhere = submit("http://127.0.0.1:1", &[&fine, "--timeout", "300ms"]).await;
+    let nowhere = submit("http://127.0.0.1:1/?t=S3CR3T", &[&fine, "--timeout", "300ms"]).await;
     let told = String::from_utf8_lossy(&nowhere.stdout);
-    assert!(told.contains("given up: ") && nowhere.status.code() == Some(1), "{told}");
+    assert_eq!(nowhere.status.code(), Some(1), "{told}");
+    assert!(told.contains("http://127.0.0.1:1/v1/points: given up: "), "{told}");
+    assert!(!told.contains("S3CR3T"), "{told}");
 }
 
 /// Standard input, and an answer that waits for the backend.
