@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 /// The gateway to send to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Place {
-    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
+    /// URL of the gateway's `http` listener; by default $POINTSMAN_URL, or http://127.0.0.1:8080
     #[arg(long, value_name = "URL")]
     to: Option<String>,
-    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
+    /// File with the bearer token that the gateway asks for; by default $POINTSMAN_TOKEN_FILE
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Roots that are trusted instead of the system's, for https://
+    /// File with the CA certificates (PEM) to trust for https://, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
