@@ -157,8 +157,8 @@ impl Story<'_> {
         let verdicts = self.rules.explain(point, self.origin);
         // What is for errors alone is nobody's business here.
         let own = self.rules.iter().zip(&verdicts).skip(self.told.plan.error_routes().len());
-        for (place, (rule, verdict)) in own.enumerate() {
-            let verdict = self.verdict(rule, verdict);
+        for (place, ((rule, verdict), config)) in own.zip(&self.told.plan.routes).enumerate() {
+            let verdict = self.verdict(rule, verdict, &config.to);
             writeln!(text, "route {:<2} {}: {verdict}", place + 1, rule.name)?;
         }
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Takes { .. })) {
@@ -175,24 +175,29 @@ impl Story<'_> {
         point: &Point<'_>,
         text: &mut String,
     ) -> fmt::Result {
-        for (rule, verdict) in self.rules.iter().zip(verdicts) {
+        let routes = self.told.plan.all_routes();
+        for ((rule, verdict), config) in self.rules.iter().zip(verdicts).zip(&routes) {
             let Verdict::Takes { lanes, .. } = verdict else { continue };
-            for (name, backend) in self.named(*lanes) {
+            for (name, backend) in self.named(*lanes, &config.to) {
                 self.bytes(name, backend, rule, point, text)?;
             }
         }
         Ok(())
     }
 
-    fn named(&self, lanes: LaneSet) -> impl Iterator<Item = (&String, &Backend)> {
-        lanes.iter().filter_map(|place| self.backends.get(place).copied())
+    /// Those lanes in the order in which a route says them, which is that of `check`.
+    fn named(&self, lanes: LaneSet, to: &[String]) -> impl Iterator<Item = (&String, &Backend)> {
+        let backends = lanes.iter().filter_map(|place| self.backends.get(place).copied());
+        let mut backends: Vec<_> = backends.collect();
+        backends.sort_by_key(|(name, _)| to.iter().position(|said| said == *name));
+        backends.into_iter()
     }
 
-    fn verdict(&self, rule: &Rule, verdict: &Verdict) -> String {
+    fn verdict(&self, rule: &Rule, verdict: &Verdict, to: &[String]) -> String {
         let (lanes, had) = match verdict {
             Verdict::Passes(reason) => return format!("passes, {reason}"),
             Verdict::NotTried => return "not tried, an earlier route was final".to_owned(),
-            Verdict::Takes { lanes, had } => (self.names(*lanes), self.names(*had)),
+            Verdict::Takes { lanes, had } => (self.names(*lanes, to), self.names(*had, to)),
         };
         let mut text = match (lanes.as_str(), had.as_str()) {
             ("", "") => "takes, and drops on purpose".to_owned(),
@@ -209,8 +214,8 @@ impl Story<'_> {
         text
     }
 
-    fn names(&self, lanes: LaneSet) -> String {
-        self.named(lanes).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    fn names(&self, lanes: LaneSet, to: &[String]) -> String {
+        self.named(lanes, to).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The exact bytes for one backend, as if the point were alone in its window.
