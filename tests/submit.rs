@@ -88,6 +88,11 @@ async fn an_array_is_told_how_to_become_lines() {
     let first = &report["files"][0]["errors"][0];
     assert_eq!((code, &first["line"]), (1, &1.into()), "{report}");
     assert!(first["error"].as_str().unwrap().contains("`jq -c '.[]'`"), "{report}");
+    let file = write(dir.path(), "b.json", "{\n  \"name\": \"b\",\n  \"value\": 1\n}\n");
+    let (code, report) = self::report(&url(&gateway), &[&file, "--prefix", "p/"]).await;
+    let first = &report["files"][0]["errors"][0];
+    assert_eq!((code, &first["line"]), (1, &1.into()), "{report}");
+    assert!(first["error"].as_str().unwrap().contains("`jq -c .`"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
