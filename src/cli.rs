@@ -288,10 +288,8 @@ fn send(args: SendArgs) -> ExitCode {
         // What a command prints is its own affair.
         Ok(sent) if message.command.is_empty() => print(&sent.to_string()),
         Ok(sent) => ExitCode::from(sent.status),
-        Err(problem) => {
-            complain(&format_args!("error: {problem}\n"));
-            ExitCode::FAILURE
-        }
+        // It may be in the peer's words.
+        Err(problem) => show(&Printout::failed(1, &problem)),
     }
 }
 

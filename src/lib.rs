@@ -46,6 +46,7 @@ pub mod submit;
 
 pub mod clock;
 mod database;
+pub mod escape;
 mod file_id;
 mod gzip;
 pub mod http_client;

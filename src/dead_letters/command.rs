@@ -8,9 +8,10 @@
 pub use super::arguments::Arguments;
 
 use super::{Asked, Content, List, Replayed, View};
+use crate::escape::escaped;
 use crate::lane::{Selection, Sum, list_files};
 use crate::plural::counted;
-use crate::printout::{Printout, escaped};
+use crate::printout::Printout;
 use crate::tls::client::Told;
 use crate::{client, tls};
 use clap::ValueEnum;

@@ -1,7 +1,7 @@
 //! Rows as aligned columns: numbers to the right, everything else to the left.
 
 use super::{Columns, cell};
-use crate::printout::escaped;
+use crate::escape::escaped;
 use crate::store::Series;
 use crate::when;
 

@@ -1,6 +1,7 @@
 //! What is said at the end: for people, or as JSON.
 
 use super::totals::{LineError, Totals};
+use crate::escape::escaped;
 use crate::plural::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -69,7 +70,7 @@ impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
         // Where this is printed, a file's name begins no line of its own.
-        let file = self.file.replace(char::is_control, "?");
+        let file = escaped(&self.file);
         let mut text = format!("{file}: {} accepted", counted(self.accepted, "point"));
         for (count, what, fate) in [
             (self.refused, "line", "refused"),
@@ -179,7 +180,10 @@ mod tests {
     #[test]
     fn a_name_begins_no_line() {
         let text = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J").text();
-        assert!(text.starts_with("a?[taskcluster-task:stat] {}?[2J: 0 points accepted"), "{text}");
+        assert!(
+            text.starts_with("a\\n[taskcluster-task:stat] {}\\u{1b}[2J: 0 points accepted"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 1);
     }
 }

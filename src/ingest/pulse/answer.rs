@@ -2,6 +2,7 @@
 
 use super::content::Problem;
 use super::reason::Reason;
+use crate::escape;
 use crate::tls::{self, client::Told};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
@@ -57,7 +58,7 @@ pub(super) async fn refused(answer: Response, is_ours: bool, signed: bool) -> Fa
     let body = beginning(answer).await;
     let said: Said = serde_json::from_slice(&body).unwrap_or_default();
     let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
+    let words = escape::beginning(&words, WORDS);
     let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
     match status {
         StatusCode::UNAUTHORIZED if signed => Failure::Passing(Problem(reason, text), after),
