@@ -5,7 +5,7 @@
 
 mod told;
 
-use crate::access::{Denial, Gate, Meters, Proof, Scopes, Shaped};
+use crate::access::{Access, Denial, Gate, Meters, Proof, Scopes, Shaped};
 use crate::config::Backend;
 use crate::ingest::{self, FORBIDDEN, UNAUTHENTICATED};
 use crate::lane::{self, Settings, rows_of};
@@ -45,38 +45,39 @@ pub fn explain_as(
     let rules = plan.rules()?;
     let access = plan.access(&Meters::default());
     let gate = match principal {
-        // Which series a task may write its routes say; here they are those that it takes.
-        None if config.protocol == Protocol::Pulse => access.by_series(listener, Scopes::all()),
-        None => access.by_connection(listener, &Proof::default()),
+        None => gate(&access, listener, config.protocol),
         Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),
     };
     let sender = gate.principal().map(|principal| principal.name.clone());
     let is_request = ingest::is_request(config.protocol, line);
     let told =
         Told { plan, rules: &rules, listener, config, principal: sender.clone(), is_request, now };
-    let refused = |reason: &'static str, mut text: String| {
-        // Writing to a String does not fail.
-        let _ = told.tell(reason, &mut text);
-        text.truncate(text.trim_end().len());
-        text
-    };
     let batch = match ingest::parse_alone(config, line, now) {
         Ok(batch) => batch,
         // Of a request whose sender is unknown nothing is read.
         Err(_) if is_request && matches!(gate, Gate::Shut) => {
-            return Err(refused(UNAUTHENTICATED, format!("{STRANGER} {BY_NAME}")));
+            return Err(told.refused(UNAUTHENTICATED, format!("{STRANGER} {BY_NAME}")));
         }
-        Err(unparsed) => return Err(refused(unparsed.reason, unparsed.message)),
+        Err(unparsed) => return Err(told.refused(unparsed.reason, unparsed.message)),
     };
     let origin = Origin::new(listener, config.protocol).by(sender);
     let backends = plan.backends.iter().collect();
     let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told: &told };
     let mut text = String::new();
     for point in batch.iter() {
-        // Nor does it here.
+        // Writing to a String does not fail.
         let _ = story.tell(&point, &mut text);
     }
     Ok(text)
+}
+
+/// Of whoever comes by the listener and proves no more.
+fn gate(access: &Access, listener: &str, protocol: Protocol) -> Gate {
+    match protocol {
+        // Which series a task may write its routes say; here they are those that it takes.
+        Protocol::Pulse => access.by_series(listener, Scopes::all()),
+        _ => access.by_connection(listener, &Proof::default()),
+    }
 }
 
 fn no_principal(plan: &Plan, name: &str) -> String {

@@ -132,7 +132,7 @@ async fn every_way_in_tells_what_it_refuses_and_who_has_sent_it() {
         let story = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         let rows = story.lines().filter(|line| line.starts_with("         {"));
         let rows: Vec<Value> = rows.map(|row| serde_json::from_str(row).unwrap()).collect();
-        let tags: Vec<_> = rows.iter().map(|row| tags_of(row)).collect();
+        let tags: Vec<_> = rows.iter().map(tags_of).collect();
         assert!(tags.iter().all(|tags| all.contains_key(tags)), "{story}");
         let told: Vec<_> = rows.iter().map(|row| row["tags"]["reason"].as_str().unwrap()).collect();
         assert_eq!(told, reasons, "{story}");

@@ -157,7 +157,7 @@ impl Lacks {
         let mut message = format!("{what} missing: {}", scopes.join(", "));
         if more > 0 {
             // Writing to a text does not fail.
-            let _ = write!(message, ", and those of {}", counted(more as u64, "more point"));
+            let _ = write!(message, ", and those of {}", counted(more, "more point"));
         }
         let message = format!("{message}; {NOTHING}");
         Some(Refused { denial: Denial::Scope, message, again: None })

@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use protocols::{Batch, Measure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// How the gateway was started, so that what is to be copied works in the same directory.
@@ -87,8 +88,7 @@ fn write_listeners(plan: &Plan, addresses: &BTreeMap<String, Vec<String>>, text:
         let (protocol, places) = (listener.protocol.name(), bound.join("  "));
         let tls = listener.tls.as_ref().map(|tls| format!(" ({})", tls.in_words()));
         text.row(name, &format!("{protocol:<9} {places}{}", tls.unwrap_or_default()));
-        let gate = access.by_connection(name, &Proof::default());
-        let example = |address: &String| example(listener, address, &gate, &access);
+        let example = |address: &String| example(name, listener, address, &access);
         for line in bound.iter().filter_map(example).take(1) {
             text.more(&line);
         }
@@ -123,32 +123,41 @@ fn quoted(word: &str) -> String {
 
 /// A line to paste into a shell, if there is one that works as it stands: the gate has to let its point
 /// pass, or a bearer token does, and whoever has to show a certificate has one that nobody knows here.
-fn example(listener: &Config, address: &str, gate: &Gate, access: &Access) -> Option<String> {
-    let (is_secure, wants_certificate) =
-        listener.tls.as_ref().map_or((false, false), |tls| (true, tls.client_ca.is_some()));
+fn example(name: &str, listener: &Config, address: &str, access: &Access) -> Option<String> {
     let (transport, place) = address.split_once("://")?;
-    if wants_certificate && transport == "tcp" {
+    let (host, port) = place.rsplit_once(':')?;
+    if transport == "tcp" && listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()) {
         return None;
     }
-    let scheme = if is_secure { "https" } else { "http" };
-    let (host, port) = place.rsplit_once(':')?;
     // What listens on all addresses is reached here.
     let host = match host {
         "0.0.0.0" | "[::]" => "127.0.0.1",
         host => host.trim_matches(['[', ']']),
     };
-    let at = bracketed(host);
-    let token = match gate {
-        Gate::Shut if listener.protocol.is_http() && access.has_tokens() => {
-            "-H \"Authorization: Bearer $TOKEN\" "
-        }
-        _ => "",
-    };
-    let (name, line) = match (listener.protocol, transport) {
+    // Whoever connects to such an address comes from one.
+    let address = host.parse().ok().filter(IpAddr::is_loopback);
+    let gate = access.by_connection(name, &Proof { address, ..Proof::default() });
+    let shows_token =
+        matches!(gate, Gate::Shut) && listener.protocol.is_http() && access.has_tokens();
+    let (series, line) = line(listener, transport, (host, port), shows_token)?;
+    (shows_token || passes(&gate, series)).then_some(line)
+}
+
+/// The line for a listener, and the series of its point.
+fn line(
+    listener: &Config,
+    transport: &str,
+    (host, port): (&str, &str),
+    shows_token: bool,
+) -> Option<(&'static str, String)> {
+    let at = format!("{}:{port}", bracketed(host));
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let token = if shows_token { "-H \"Authorization: Bearer $TOKEN\" " } else { "" };
+    Some(match (listener.protocol, transport) {
         (Protocol::Statsd, "udp") => {
             ("demo.clicks", format!("echo \"demo.clicks:1|c\" | nc -u -w1 {host} {port}"))
         }
-        (Protocol::Opentsdb, "tcp") if !is_secure && token.is_empty() => (
+        (Protocol::Opentsdb, "tcp") if listener.tls.is_none() && !shows_token => (
             "demo.load",
             format!("echo \"put demo.load $(date +%s) 0.7 host=a\" | nc -w1 {host} {port}"),
         ),
@@ -156,15 +165,14 @@ fn example(listener: &Config, address: &str, gate: &Gate, access: &Access) -> Op
             "demo/build",
             format!(
                 "curl {token}-d '{{\"name\":\"demo/build\",\"tags\":{{\"os\":\"linux\"}},\"compile\":12.5}}' \
-                 {scheme}://{at}:{port}/v1/points"
+                 {scheme}://{at}/v1/points"
             ),
         ),
         (Protocol::Influxdb, "tcp") => {
-            ("demo", format!("curl {token}-d 'demo,host=a value=1' {scheme}://{at}:{port}/write"))
+            ("demo", format!("curl {token}-d 'demo,host=a value=1' {scheme}://{at}/write"))
         }
         _ => return None,
-    };
-    (!token.is_empty() || passes(gate, name)).then_some(line)
+    })
 }
 
 fn passes(gate: &Gate, name: &str) -> bool {
@@ -271,6 +279,13 @@ mod tests {
             "{text}"
         );
         assert!(examples[1].contains("curl -d") && !text.contains("S3CR3T"), "{text}");
+        let near = of(&[
+            &listener("statsd", "statsd", "udp://0.0.0.0", ""),
+            "[principals.near]\nscopes = ['stats:put-points:*']\nnetworks = ['127.0.0.0/8']\n",
+            REST,
+        ]
+        .concat());
+        assert!(near.contains("nc -u -w1 127.0.0.1 1\n"), "{near}");
     }
 
     #[test]

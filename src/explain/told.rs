@@ -28,6 +28,14 @@ pub(super) struct Told<'a> {
 }
 
 impl Told<'_> {
+    /// The message to whoever has sent a line, and what is told of it.
+    pub(super) fn refused(&self, reason: &str, mut message: String) -> String {
+        // Writing to a String does not fail.
+        let _ = self.tell(reason, &mut message);
+        message.truncate(message.trim_end().len());
+        message
+    }
+
     /// Tells of one that was refused, if anybody wants to hear of it.
     pub(super) fn tell(&self, reason: &str, text: &mut String) -> fmt::Result {
         let mut errors = self.plan.errors();
