@@ -320,7 +320,10 @@ async fn what_stands_in_the_place_of_progress_holds_nobody_up() {
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(told.contains(what) && told.contains("say --state DIR"), "{told}");
-        assert!(told.contains("/a??[2J.jsonl: 0 points"), "{told}");
+        assert!(
+            told.contains("/a\\n\\u{1b}[2J.jsonl: 0 points") && !told.contains('\x1b'),
+            "{told}"
+        );
         fs::remove_file(&progress).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &progress).unwrap();
     }

@@ -88,14 +88,14 @@ impl Report {
         }
         text.push('\n');
         for LineError { line, error } in self.errors.iter().take(TOLD) {
-            let _ = writeln!(text, "{file}:{line}: {error}");
+            let _ = writeln!(text, "{file}:{line}: {}", escaped(error));
         }
         let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
         if untold > 0 && self.errors.len() >= TOLD {
             let _ = writeln!(text, "{file}: and {} more", counted(untold, "line"));
         }
         if let Some(problem) = &self.problem {
-            let _ = writeln!(text, "{file}: {problem}");
+            let _ = writeln!(text, "{file}: {}", escaped(problem));
         }
         if !self.complete && !self.resumable && self.bytes > 0 {
             let _ = writeln!(text, "{file}: {ONCE}");
@@ -179,11 +179,14 @@ mod tests {
     /// Or a file could say a point in the log of whoever submits it.
     #[test]
     fn a_name_begins_no_line() {
-        let text = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J").text();
+        let mut report = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J");
+        report.problem = Some("a\n[taskcluster-task:stat] {}: it is a pipe".to_owned());
+        report.errors.push(LineError { line: 1, error: "no\n\u{1b}".to_owned() });
+        let text = report.text();
         assert!(
             text.starts_with("a\\n[taskcluster-task:stat] {}\\u{1b}[2J: 0 points accepted"),
             "{text}"
         );
-        assert_eq!(text.lines().count(), 1);
+        assert!(text.lines().count() == 3 && !text.contains('\u{1b}'), "{text}");
     }
 }
