@@ -128,6 +128,11 @@ impl Access {
         self.principals.iter().find(|principal| *principal.name == *name)
     }
 
+    /// Whether anybody is known by a bearer token.
+    pub const fn has_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
     /// Whether it matters which address a datagram comes from.
     pub const fn asks_for_addresses(&self) -> bool {
         !self.networks.is_empty()

@@ -24,6 +24,7 @@ use crate::lane::DeadLetters;
 use crate::net::HandedIn;
 use crate::notify::Notify;
 use crate::plan::Plan;
+use crate::plural::counted;
 use crate::route::{Table, Tables};
 use crate::tls::Keeper;
 use admin::{Admin, Shown};
@@ -274,8 +275,9 @@ impl App {
     /// What there is, in a line.
     fn status(&self) -> String {
         let Plan { listeners, backends, routes, .. } = &self.plan;
-        let counts = (listeners.len(), routes.len(), backends.len());
-        format!("{} listeners, {} routes, {} backends", counts.0, counts.1, counts.2)
+        let counts =
+            [(listeners.len(), "listener"), (routes.len(), "route"), (backends.len(), "backend")];
+        counts.map(|(count, what)| counted(count as u64, what)).join(", ")
     }
 
     /// Ends, and shows all the while that it is not stuck: a grace may be long.

@@ -47,7 +47,7 @@ pub enum Command {
     Send(SendArgs),
     /// Submit files of points, JSON lines or CSV, to a gateway; goes on where it was interrupted.
     Submit(submit::Arguments),
-    /// Pass a task's log through, and submit the points that marked lines of it hold.
+    /// Copy a task's log from input to output, and send the points in its marked lines to a gateway.
     Logs(logs::Arguments),
     /// Print the commented configuration that a bare start uses.
     DefaultConfig,
@@ -63,10 +63,11 @@ impl Command {
 /// How the log looks.
 #[derive(Clone, Debug, Args)]
 pub struct LogArgs {
-    /// How log lines look.
+    /// How the log of pointsman itself looks.
     #[arg(long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
     pub log_format: log::Format,
-    /// off, error, warn, info, debug, trace; or for a module: info,pointsman::lane=debug
+    /// What the log of pointsman itself tells: off, error, warn, info, debug, trace; or for a module:
+    /// info,pointsman::lane=debug
     #[arg(long, default_value = "info", global = true, value_name = "LEVEL")]
     #[arg(value_parser = log::level)]
     pub log_level: EnvFilter,
@@ -287,10 +288,8 @@ fn send(args: SendArgs) -> ExitCode {
         // What a command prints is its own affair.
         Ok(sent) if message.command.is_empty() => print(&sent.to_string()),
         Ok(sent) => ExitCode::from(sent.status),
-        Err(problem) => {
-            complain(&format_args!("error: {problem}\n"));
-            ExitCode::FAILURE
-        }
+        // It may be in the peer's words.
+        Err(problem) => show(&Printout::failed(1, &problem)),
     }
 }
 

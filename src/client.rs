@@ -69,6 +69,11 @@ impl Client {
         address.into()
     }
 
+    /// The same for people, and without whatever may be a secret.
+    pub fn shown(&self) -> String {
+        shown(&self.address()).to_owned()
+    }
+
     /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
     /// meanwhile is told.
     pub async fn put(

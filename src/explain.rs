@@ -3,11 +3,11 @@
 //! Nothing is sent. The same parsers, rules, window and encoders are asked that the gateway uses,
 //! so the answer cannot differ from what it does.
 
-use crate::access::{Denial, Gate, Meters, Proof, Scopes, Shaped};
-use crate::books::Offender;
+mod told;
+
+use crate::access::{Access, Denial, Gate, Meters, Proof, Scopes, Shaped};
 use crate::config::Backend;
-use crate::errors::{self, LISTENER};
-use crate::ingest;
+use crate::ingest::{self, FORBIDDEN, UNAUTHENTICATED};
 use crate::lane::{self, Settings, rows_of};
 use crate::origin::{Origin, Protocol};
 use crate::plan::Plan;
@@ -15,6 +15,7 @@ use crate::route::{LaneSet, Rule, Rules, Verdict};
 use crate::when::show as show_time;
 use protocols::{Batch, FieldValue, Measure, Number, Point, UnixNanos};
 use std::fmt::{self, Write};
+use told::Told;
 
 /// The story of a line at a listener, as text. `now` decides which window it would fall into.
 ///
@@ -42,30 +43,41 @@ pub fn explain_as(
         format!("there is no listener `{listener}`; there are {}", known.join(", "))
     })?;
     let rules = plan.rules()?;
-    let batch = ingest::parse_alone(config, line, now).map_err(|unparsed| {
-        let mut text = unparsed.message;
-        let _ = Told { plan, rules: &rules, listener, now }.tell(unparsed.reason, None, &mut text);
-        text.truncate(text.trim_end().len());
-        text
-    })?;
     let access = plan.access(&Meters::default());
     let gate = match principal {
-        // Which series a task may write its routes say; here they are those that it takes.
-        None if config.protocol == Protocol::Pulse => access.by_series(listener, Scopes::all()),
-        None => access.by_connection(listener, &Proof::default()),
+        None => gate(&access, listener, config.protocol),
         Some(name) => Gate::of(access.find(name).cloned().ok_or_else(|| no_principal(plan, name))?),
     };
     let sender = gate.principal().map(|principal| principal.name.clone());
+    let is_request = ingest::is_request(config.protocol, line);
+    let told =
+        Told { plan, rules: &rules, listener, config, principal: sender.clone(), is_request, now };
+    let batch = match ingest::parse_alone(config, line, now) {
+        Ok(batch) => batch,
+        // Of a request whose sender is unknown nothing is read.
+        Err(_) if is_request && matches!(gate, Gate::Shut) => {
+            return Err(told.refused(UNAUTHENTICATED, format!("{STRANGER} {BY_NAME}")));
+        }
+        Err(unparsed) => return Err(told.refused(unparsed.reason, unparsed.message)),
+    };
     let origin = Origin::new(listener, config.protocol).by(sender);
     let backends = plan.backends.iter().collect();
-    let told = Told { plan, rules: &rules, listener, now };
-    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told };
+    let story = Story { rules: &rules, gate: &gate, origin: &origin, backends, now, told: &told };
     let mut text = String::new();
     for point in batch.iter() {
         // Writing to a String does not fail.
         let _ = story.tell(&point, &mut text);
     }
     Ok(text)
+}
+
+/// Of whoever comes by the listener and proves no more.
+fn gate(access: &Access, listener: &str, protocol: Protocol) -> Gate {
+    match protocol {
+        // Which series a task may write its routes say; here they are those that it takes.
+        Protocol::Pulse => access.by_series(listener, Scopes::all()),
+        _ => access.by_connection(listener, &Proof::default()),
+    }
 }
 
 fn no_principal(plan: &Plan, name: &str) -> String {
@@ -83,44 +95,7 @@ struct Story<'a> {
     /// In the order of the lanes' places.
     backends: Vec<(&'a String, &'a Backend)>,
     now: UnixNanos,
-    told: Told<'a>,
-}
-
-/// What becomes of a refusal where errors are told.
-#[derive(Clone, Copy)]
-struct Told<'a> {
-    plan: &'a Plan,
-    rules: &'a Rules,
-    listener: &'a str,
-    now: UnixNanos,
-}
-
-impl Told<'_> {
-    /// The point of a refusal, and the bytes that its backend would get.
-    fn tell(&self, reason: &str, principal: Option<&str>, text: &mut String) -> fmt::Result {
-        let mut errors = self.plan.errors();
-        let Some((_, config)) = errors.find(|(name, _)| *name == self.listener) else {
-            return Ok(());
-        };
-        let offender = Offender { principal: principal.map(Into::into), ..Offender::default() };
-        let mut batch = Batch::new();
-        errors::write(&config.name, self.listener, &offender, reason, 1, &mut batch);
-        let Some(point) = batch.point(0) else { return Ok(()) };
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        writeln!(text, "error    {}", describe(&point))?;
-        let origin = Origin::new(LISTENER, Protocol::Statsd);
-        let story = Story {
-            rules: self.rules,
-            gate: &Gate::Open,
-            origin: &origin,
-            backends: self.plan.backends.iter().collect(),
-            now: self.now,
-            told: *self,
-        };
-        story.tell_bytes(&self.rules.explain(&point, &origin), &point, text)
-    }
+    told: &'a Told<'a>,
 }
 
 impl Story<'_> {
@@ -141,15 +116,20 @@ impl Story<'_> {
         text: &mut String,
     ) -> Result<Option<Point<'p>>, fmt::Error> {
         if let Err(denial) = self.gate.check(point) {
-            writeln!(text, "gate     denied, {}: {}", denial.label(), denial.message(point))?;
-            if denial == Denial::NoPrincipal {
-                writeln!(
-                    text,
-                    "         (--principal NAME tells of one that is known by more than the listener)"
-                )?;
+            let is_stranger = denial == Denial::NoPrincipal;
+            let (label, why) = match is_stranger && self.told.is_request {
+                true => (UNAUTHENTICATED, STRANGER.to_owned()),
+                false => (denial.label(), denial.message(point)),
+            };
+            writeln!(text, "gate     denied, {label}: {why}")?;
+            if is_stranger {
+                writeln!(text, "         {BY_NAME}")?;
             }
-            let principal = self.gate.principal().map(|principal| &*principal.name);
-            self.told.tell(denial.label(), principal, text)?;
+            self.told.tell(label, text)?;
+            // What a request may not write is refused with all of it, and both are counted.
+            if self.told.is_request && !is_stranger {
+                self.told.tell(FORBIDDEN, text)?;
+            }
             return Ok(None);
         }
         match (self.gate.principal(), self.origin.protocol) {
@@ -178,8 +158,8 @@ impl Story<'_> {
         let verdicts = self.rules.explain(point, self.origin);
         // What is for errors alone is nobody's business here.
         let own = self.rules.iter().zip(&verdicts).skip(self.told.plan.error_routes().len());
-        for (place, (rule, verdict)) in own.enumerate() {
-            let verdict = self.verdict(rule, verdict);
+        for (place, ((rule, verdict), config)) in own.zip(&self.told.plan.routes).enumerate() {
+            let verdict = self.verdict(rule, verdict, &config.to);
             writeln!(text, "route {:<2} {}: {verdict}", place + 1, rule.name)?;
         }
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Takes { .. })) {
@@ -196,24 +176,29 @@ impl Story<'_> {
         point: &Point<'_>,
         text: &mut String,
     ) -> fmt::Result {
-        for (rule, verdict) in self.rules.iter().zip(verdicts) {
+        let routes = self.told.plan.all_routes();
+        for ((rule, verdict), config) in self.rules.iter().zip(verdicts).zip(&routes) {
             let Verdict::Takes { lanes, .. } = verdict else { continue };
-            for (name, backend) in self.named(*lanes) {
+            for (name, backend) in self.named(*lanes, &config.to) {
                 self.bytes(name, backend, rule, point, text)?;
             }
         }
         Ok(())
     }
 
-    fn named(&self, lanes: LaneSet) -> impl Iterator<Item = (&String, &Backend)> {
-        lanes.iter().filter_map(|place| self.backends.get(place).copied())
+    /// Those lanes in the order in which a route says them, which is that of `check`.
+    fn named(&self, lanes: LaneSet, to: &[String]) -> impl Iterator<Item = (&String, &Backend)> {
+        let backends = lanes.iter().filter_map(|place| self.backends.get(place).copied());
+        let mut backends: Vec<_> = backends.collect();
+        backends.sort_by_key(|(name, _)| to.iter().position(|said| said == *name));
+        backends.into_iter()
     }
 
-    fn verdict(&self, rule: &Rule, verdict: &Verdict) -> String {
+    fn verdict(&self, rule: &Rule, verdict: &Verdict, to: &[String]) -> String {
         let (lanes, had) = match verdict {
             Verdict::Passes(reason) => return format!("passes, {reason}"),
             Verdict::NotTried => return "not tried, an earlier route was final".to_owned(),
-            Verdict::Takes { lanes, had } => (self.names(*lanes), self.names(*had)),
+            Verdict::Takes { lanes, had } => (self.names(*lanes, to), self.names(*had, to)),
         };
         let mut text = match (lanes.as_str(), had.as_str()) {
             ("", "") => "takes, and drops on purpose".to_owned(),
@@ -230,8 +215,8 @@ impl Story<'_> {
         text
     }
 
-    fn names(&self, lanes: LaneSet) -> String {
-        self.named(lanes).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    fn names(&self, lanes: LaneSet, to: &[String]) -> String {
+        self.named(lanes, to).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// The exact bytes for one backend, as if the point were alone in its window.
@@ -333,3 +318,7 @@ fn show_number(number: Number) -> String {
         Number::F64(n) => n.to_string(),
     }
 }
+
+/// What a request is told that shows nothing of its sender, where that has to be known.
+const STRANGER: &str = "who writes here has to say who he is";
+const BY_NAME: &str = "(--principal NAME tells of one that is known by more than the listener)";

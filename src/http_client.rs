@@ -1,7 +1,7 @@
 //! What our clients of HTTP have in common: how one is built, how much of an answer it reads, and what
 //! an error means in words.
 
-use crate::tls;
+use crate::tls::{self, client::Told};
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Response};
 use std::error::Error;
@@ -31,7 +31,7 @@ pub async fn read(response: &mut Response, body: &mut Vec<u8>, most: usize) -> r
 /// with its address, which may hold a secret.
 pub fn trouble(error: reqwest::Error) -> String {
     let error = error.without_url();
-    tls::client::explain(&error).unwrap_or_else(|| causes(&error))
+    tls::client::explain(&error, Told::ByGateway).unwrap_or_else(|| causes(&error))
 }
 
 /// An error with its causes: "error sending request: connection refused".

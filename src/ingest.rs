@@ -31,7 +31,8 @@ mod stream;
 
 pub use config::{Ack, Config, Dialect, FileFormat, Idempotency, Limits, TimeWindow};
 pub use file::Glob;
-pub use grammar::{Unparsed, parse_alone};
+pub use grammar::{Unparsed, is_request, parse_alone};
+pub use http::{FORBIDDEN, UNAUTHENTICATED};
 pub use keys::{Admit, Keys, keys_file};
 pub use pulse::{Broker, Retry, Tasks, check_address};
 

@@ -46,6 +46,7 @@ pub mod submit;
 
 pub mod clock;
 mod database;
+pub mod escape;
 mod file_id;
 mod gzip;
 pub mod http_client;
@@ -55,6 +56,7 @@ pub mod mistake;
 pub mod notify;
 pub mod origin;
 pub mod pattern;
+pub mod plural;
 pub mod printout;
 pub mod small_file;
 pub mod stdio;

@@ -19,6 +19,7 @@ mod queue;
 mod sender;
 
 use crate::client::Place;
+use crate::plural::counted;
 use crate::units::Span;
 use clap::Args;
 use once::{Gaps, Log};
@@ -32,29 +33,31 @@ use std::sync::Arc;
 
 /// What to look for, and where to send it.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// What a line begins with that holds a point
+    /// The mark: a line that begins with it goes on with a point, written as a JSON object
     #[arg(long, default_value = "[taskcluster-task:stat]", value_name = "MARK")]
     pub prefix: String,
     /// Where to.
     #[command(flatten)]
     pub place: Place,
-    /// Stands before the name of every series
+    /// Text to put before the name of every series
     #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
     pub series_prefix: String,
-    /// Count each point once, however often this log is read: by its task, run and place in it
+    /// Count each point once, even if the same log is read again; it is recognised by the task, its
+    /// run, and where the point stands in the log
     #[arg(long)]
     pub once: bool,
-    /// The task whose log it is, which says --once; by default $TASK_ID
+    /// ID of the task whose log this is; turns --once on. With --once alone, $TASK_ID
     #[arg(long, value_name = "ID")]
     pub task: Option<String>,
-    /// Its run; by default $RUN_ID, or 0
+    /// Number of the task's run; by default $RUN_ID, or 0
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
-    /// Tells this log from other ones of the same run
+    /// Name of this log; only needed with --once, where a run has several logs
     #[arg(long, default_value = "", value_name = "NAME", hide_default_value = true)]
     pub log: String,
-    /// How long what is queued may take at the end of the log
+    /// How long to wait, at the end of the log, for points that are not sent yet
     #[arg(long, default_value = "2s", value_parser = Span::parse, value_name = "SPAN")]
     pub grace: Span,
 }
@@ -183,7 +186,7 @@ impl Counts {
             (self.too_long, "too long"),
             (self.too_many, "too many"),
         ];
-        let mut text = format!("pointsman logs: {} points accepted", sent.accepted);
+        let mut text = format!("pointsman logs: {} accepted", counted(sent.accepted, "point"));
         if sent.repeated > 0 {
             text.push_str(&format!(" ({} of them when they were sent before)", sent.repeated));
         }
@@ -196,6 +199,14 @@ impl Counts {
         text + "\n"
     }
 }
+
+/// What the help ends with.
+const EXAMPLE: &str = "\
+Example: a task prints a line such as
+  [taskcluster-task:stat] {\"name\": \"build/times\", \"compile\": 12.5}
+and whoever runs it writes
+  ./task.sh | pointsman logs --to http://gateway:8080
+The log comes out as it went in, whether or not the gateway can be reached.";
 
 const NO_TASK: &str = "--once counts points by the task whose log it is, and there is neither --task \
                        nor $TASK_ID: if this log is read again, they count again";
@@ -212,6 +223,26 @@ const OBJECT_MAX: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn the_help_shows_a_line_that_is_taken() {
+        let help = <Alone as clap::CommandFactory>::command().render_long_help().to_string();
+        assert!(help.contains(EXAMPLE), "{help}");
+        let Alone { arguments } = clap::Parser::parse_from(["logs"]);
+        let line = EXAMPLE.lines().find(|line| line.contains(&arguments.prefix)).unwrap();
+        let mut marked = Marked::new(arguments.prefix.as_bytes(), OBJECT_MAX);
+        let mut objects = 0;
+        marked.feed(format!("{}\n", line.trim()).as_bytes(), |found| {
+            objects += usize::from(matches!(found, Found::Object(_)));
+        });
+        assert_eq!(objects, 1);
+    }
 
     #[test]
     fn there_is_an_end_to_what_is_taken() {

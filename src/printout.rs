@@ -1,5 +1,7 @@
 //! What a command has to say: for standard output, for standard error, and as its exit status.
 
+use crate::escape::escaped;
+
 /// What to print and how to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Printout {
@@ -16,19 +18,6 @@ impl Printout {
     pub fn failed(status: u8, problem: &str) -> Self {
         Self { out: String::new(), err: format!("error: {}\n", escaped(problem)), status }
     }
-}
-
-/// What a terminal would obey is shown instead.
-pub fn escaped(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -131,6 +131,22 @@ impl<'a> Columns<'a> {
         let names = |keys: BTreeSet<&'a String>| keys.into_iter().map(String::as_str).collect();
         Self { tags: names(tags), fields: names(fields) }
     }
+
+    /// Our own titles, and those of tags and fields. They are unique, so that columns can be told apart:
+    /// a tag or a field whose key is taken already is called `tag.key` or `field.key`.
+    fn titles(&self, own: [&str; 2]) -> Vec<String> {
+        let mut titles = own.map(str::to_owned).to_vec();
+        for (prefix, keys) in [("tag", &self.tags), ("field", &self.fields)] {
+            for key in keys {
+                let mut title = (*key).to_owned();
+                while titles.contains(&title) {
+                    title = format!("{prefix}.{title}");
+                }
+                titles.push(title);
+            }
+        }
+        titles
+    }
 }
 
 /// A cell's text, and whether it is a number.
@@ -146,7 +162,7 @@ fn cell(value: Option<&serde_json::Value>) -> (String, bool) {
 mod tests {
     use super::*;
     use crate::printout::Printout;
-    use crate::store::{Limits, Writer};
+    use crate::store::{Limits, Row, Writer};
     use std::time::Duration;
 
     const NOW: UnixNanos = UnixNanos::from_secs(1_700_000_000);
@@ -178,11 +194,34 @@ mod tests {
     fn a_table_for_people() {
         let printout = ask("cpu.load", |_| ());
         let expected = "\
-TIME                  host  value
-2023-11-14T22:13:10Z  a       1.5
-2023-11-14T21:56:40Z  b     100.0
+TIME                  NAME      host  value
+2023-11-14T22:13:10Z  cpu.load  a       1.5
+2023-11-14T21:56:40Z  cpu.load  b     100.0
 ";
         assert_eq!(printout, Printout { out: expected.into(), ..Printout::default() });
+    }
+
+    #[test]
+    fn columns_of_a_table_can_be_told_apart_and_say_something() {
+        let series = |tags: &str, fields: &str| Series {
+            name: "a".to_owned(),
+            tags: serde_json::from_str(tags).unwrap(),
+            rows: vec![Row { time: UnixNanos(0), fields: serde_json::from_str(fields).unwrap() }],
+        };
+        let table = |series: &[Series]| table::write(series);
+        assert_eq!(
+            table(&[series(r#"{"host":"h","NAME":"n","bare":""}"#, r#"{"host":1,"x":""}"#)]),
+            "TIME                  NAME  tag.NAME  host  field.host\n\
+             1970-01-01T00:00:00Z  a     n         h              1\n"
+        );
+        let some = table(&[series(r#"{"os":""}"#, r#"{"v":1}"#), series(r#"{"os":"x"}"#, "{}")]);
+        assert!(
+            some.starts_with("TIME                  NAME  os  v\n"),
+            "one says something: {some}"
+        );
+        let thrice = table(&[series(r#"{"field.x":"t","x":"t"}"#, r#"{"x":1}"#)]);
+        assert!(thrice.contains("field.x  x  field.field.x"), "{thrice}");
+        assert_eq!(table(&[]), "");
     }
 
     #[test]

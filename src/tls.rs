@@ -50,6 +50,13 @@ pub struct ServerSettings {
     pub min_version: Version,
 }
 
+impl ServerSettings {
+    /// What clients have to know of it.
+    pub const fn in_words(&self) -> &'static str {
+        if self.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" }
+    }
+}
+
 /// The `tls` block of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

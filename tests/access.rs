@@ -584,7 +584,7 @@ fn check_and_explain_show_the_gate() {
     assert!(told.contains("gate     denied, scope: the scope stats:put-points:other is"), "{told}");
     assert!(!told.contains("route"), "{told}");
     let told = run(&["explain", "--listener", "lines", "exact v=1"]);
-    assert!(told.contains("gate     denied, no_principal"), "{told}");
+    assert!(told.contains("gate     denied, unauthenticated"), "{told}");
     let told = run(&["explain", "--listener", "lines", "--principal", "ci", "exact v=1"]);
     assert!(told.contains("gate     passes, ci may write it\nroute"), "{told}");
 }

@@ -55,7 +55,7 @@ async fn a_listener_says_when_and_a_request_may_say_otherwise() {
     let late = post(&gateway, "", 1).await;
     assert_eq!(late.status, 504);
     let text = late.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(text.contains("1 points are not delivered yet") && text.contains("Idempotency-Key"));
+    assert!(text.contains("1 point not delivered yet") && text.contains("Idempotency-Key"));
     for (query, status) in [
         ("?ack=queued", 204),
         ("?ack=accepted&timeout=5", 204),
@@ -131,7 +131,7 @@ async fn a_refusal_is_told_to_whom_it_concerns() {
     let (a, b, refused, c) = tokio::join!(a, b, refused, c);
     assert_eq!([a.status, b.status, refused.status, c.status], [204, 204, 422, 204], "{refused:?}");
     let text = refused.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(text.contains("backend `b`: 1 points") && text.contains("thirteen"), "{text}");
+    assert!(text.contains("backend `b`: 1 point") && text.contains("thirteen"), "{text}");
     let ledger = gateway.ledger().await;
     assert_eq!(ledger["listeners"]["api"]["rejected"], json!({ "ack_refused": 1 }));
     let lines = gateway.http("lines").post("/write?ack=delivered", "n value=13 1").await;
@@ -217,7 +217,7 @@ async fn a_full_spool_is_told() {
         match reply.status {
             204 => kept += 1,
             503 => {
-                assert!(reply.body.contains("backend `b`: 1 points, queue_full"), "{reply:?}");
+                assert!(reply.body.contains("backend `b`: 1 point, queue_full"), "{reply:?}");
                 assert!(reply.body.contains("some may have been"), "{reply:?}");
                 assert_eq!(reply.header("retry-after"), Some("1"));
                 lost += 1;

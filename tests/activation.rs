@@ -139,7 +139,7 @@ async fn notify_hears_of_ready_reload_watchdog_and_stop() {
     let mut process = manager.start(&manager.config()).await;
     let mut heard = Heard(&notify);
     let ready = heard.until("READY=1").await;
-    assert_eq!(ready, "READY=1\nSTATUS=2 listeners, 1 routes, 1 backends");
+    assert_eq!(ready, "READY=1\nSTATUS=2 listeners, 1 route, 1 backend");
     assert_eq!(heard.until("WATCHDOG=1").await, "WATCHDOG=1");
 
     for (config, says) in

@@ -56,6 +56,22 @@ async fn send_times_a_command_and_ends_as_it_did() {
     }
 }
 
+/// Who answers may be somebody else.
+#[test]
+fn send_shows_an_answer_that_commands_no_terminal() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap().to_string();
+    let serving = std::thread::spawn(move || {
+        let (mut client, _) = server.accept().unwrap();
+        std::io::Read::read_to_end(&mut client, &mut Vec::new()).unwrap();
+        std::io::Write::write_all(&mut client, b"\x1b[2Jgone\n").unwrap();
+    });
+    let output = pointsman(&["send", "opentsdb", "--to", &to]);
+    serving.join().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\\u{1b}[2Jgone") && !said.contains('\x1b'), "{said}");
+}
+
 #[tokio::test]
 async fn send_says_what_went_wrong() {
     let gateway = Gateway::start(&with_backend("kind = 'blackhole'")).await;

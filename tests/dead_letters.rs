@@ -64,7 +64,7 @@ async fn a_type_conflict_is_told_kept_and_replayed_under_a_new_name() {
 
     // As it is, it is refused again, and becomes a new letter.
     let again = command(&gateway, &["replay"]);
-    assert!(succeeds(&again).contains("replayed 1 points, kept 0"), "{again:?}");
+    assert!(succeeds(&again).contains("replayed 1 point, kept 0"), "{again:?}");
     eventually("it is back", async || dead(&gateway).await == 1 && moved(&gateway).await == 0)
         .await;
     assert_ne!(letters(&gateway, "").await["letters"][0]["id"], letter["id"]);
@@ -96,7 +96,7 @@ async fn a_replay_keeps_what_no_route_takes_and_spares_who_has_it() {
     eventually("the other has it", async || good.received().len() == 1).await;
 
     // The refusing backend is still named, so only it is asked again.
-    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 points"));
+    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 point"));
     eventually("it is refused again", async || bad.received().len() == 2).await;
     eventually("it is a letter again", async || {
         dead(&gateway).await == 1 && moved(&gateway).await == 0
@@ -118,7 +118,7 @@ async fn a_replay_keeps_what_no_route_takes_and_spares_who_has_it() {
     // Another is named now, and the one that has refused it is gone.
     let config = routes("[[routes]]\nmatch = { name = \"bad.*\" }\nto = [\"other\"]\n");
     gateway.reload(&config).await.expect_success();
-    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 points"));
+    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 point"));
     eventually("the other gets it", async || good.received().len() == 2).await;
     assert_eq!(dead(&gateway).await, 0);
     balanced(&gateway).await;
@@ -172,11 +172,10 @@ async fn letters_are_purged_by_what_is_said_of_them() {
     let other = command(&gateway, &["purge", "--reason", "too_large"]);
     assert!(succeeds(&other).contains("purged 0 letters"), "{other:?}");
     assert!(
-        succeeds(&command(&gateway, &["purge", "--id", &id]))
-            .contains("purged 1 letters, 1 points")
+        succeeds(&command(&gateway, &["purge", "--id", &id])).contains("purged 1 letter, 1 point")
     );
     assert_eq!(dead(&gateway).await, 1);
-    assert!(succeeds(&command(&gateway, &["purge", "--all"])).contains("purged 1 letters"));
+    assert!(succeeds(&command(&gateway, &["purge", "--all"])).contains("purged 1 letter"));
     let book = gateway.book("influx").await;
     assert_eq!((&book["dropped"], dead(&gateway).await), (&json!({ "purged": 2 }), 0), "{book}");
     assert!(succeeds(&command(&gateway, &["list"])).contains("there are no dead letters"));
@@ -267,7 +266,7 @@ async fn letters_of_a_backend_that_is_gone_are_still_there() {
     gateway.restart().await;
     assert!(gateway.log().contains("not configured any more"), "{}", gateway.log());
     assert_eq!((dead(&gateway).await, &gateway.book("influx").await["recovered"]), (1, &json!(1)));
-    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 points"));
+    assert!(succeeds(&command(&gateway, &["replay"])).contains("replayed 1 point"));
     let printed = eventually("it is printed", async || {
         gateway.stdout().lines().next().map(|line| serde_json::from_str::<Value>(line).unwrap())
     })

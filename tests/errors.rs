@@ -24,13 +24,17 @@ fn told(gateway: &Gateway, series: &str) -> BTreeMap<String, u64> {
     let whole = stdout.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     for row in whole.map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         if row["name"] == series && row["kind"] == "counter" {
-            let tags = row["tags"].as_object().unwrap().iter();
-            let tags: Vec<_> =
-                tags.map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
-            *sums.entry(tags.join(" ")).or_default() += row["value"].as_f64().unwrap() as u64;
+            *sums.entry(tags_of(&row)).or_default() += row["value"].as_f64().unwrap() as u64;
         }
     }
     sums
+}
+
+fn tags_of(row: &Value) -> String {
+    let tags = row["tags"].as_object().unwrap().iter();
+    let tags: Vec<_> =
+        tags.map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+    tags.join(" ")
 }
 
 /// Waits until that is what was told, and all books balance; of each listener as much is told as
@@ -103,6 +107,36 @@ async fn every_way_in_tells_what_it_refuses_and_who_has_sent_it() {
         ],
     )
     .await;
+    // What `explain` says would be told is what was told.
+    let file = case.gateway.config_file();
+    let config = file.to_str().unwrap();
+    let all = told(&case.gateway, "pointsman.errors");
+    for (listener, principal, line, reasons) in [
+        ("statsd", None, "ok:x|c", &["invalid_value"][..]),
+        ("statsd", None, "other:1|c", &["scope"]),
+        ("tsdb", None, "put ok 1700000000 nan h=x", &["invalid_value"]),
+        ("tsdb", None, "put other 1700000000 1 h=x", &["scope"]),
+        ("api", None, "nonsense", &["unauthenticated"]),
+        ("api", None, r#"{"name":"a","value":1}"#, &["unauthenticated"]),
+        ("api", Some("ci"), "nonsense", &["invalid_json"]),
+        (
+            "api",
+            Some("ci"),
+            r#"{"name":"a","value":1,"tags":{"pool":"p"}}"#,
+            &["reserved_tag", "forbidden"],
+        ),
+    ] {
+        let mut arguments = vec!["explain", "--config", config, "--listener", listener];
+        arguments.extend(principal.iter().flat_map(|name| ["--principal", *name]));
+        let output = pointsman(&[&arguments[..], &["--", line]].concat());
+        let story = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let rows = story.lines().filter(|line| line.starts_with("         {"));
+        let rows: Vec<Value> = rows.map(|row| serde_json::from_str(row).unwrap()).collect();
+        let tags: Vec<_> = rows.iter().map(tags_of).collect();
+        assert!(tags.iter().all(|tags| all.contains_key(tags)), "{story}");
+        let told: Vec<_> = rows.iter().map(|row| row["tags"]["reason"].as_str().unwrap()).collect();
+        assert_eq!(told, reasons, "{story}");
+    }
     let all: u64 = ["statsd", "tsdb", "api"].map(|name| refused(&ledger, name)).iter().sum();
     assert_eq!(told(&case.gateway, "pointsman.errors").values().sum::<u64>(), all);
     // Nobody was charged, nothing of them was refused, and no other route has seen them.

@@ -543,10 +543,18 @@ async fn commands_reach_listeners_with_tls() {
     let api = format!("https://{}", gateway.addr("api", "tcp"));
     let sent = pointsman(&["send", "http", "--to", &api, "--ca", &ca]);
     assert!(sent.status.success(), "{sent:?}");
-    let wrong = Authority::new("stranger");
-    let sent = pointsman(&["send", "http", "--to", &api, "--ca", &wrong.ca()]);
-    let words = String::from_utf8_lossy(&sent.stderr).into_owned();
-    assert!(words.contains("signed by nobody who is trusted here"), "{words}");
+    let namesake = "a CA of its issuer's name is trusted, but has another key";
+    for (wrong, more) in [
+        (Authority::new("stranger"), ""),
+        (Authority::new("root"), namesake),
+        (Authority::ed25519("root"), namesake),
+    ] {
+        let sent = pointsman(&["send", "http", "--to", &api, "--ca", &wrong.ca()]);
+        let words = String::from_utf8_lossy(&sent.stderr).into_owned();
+        assert!(words.contains("signed by nobody who is trusted here"), "{words}");
+        assert!(words.contains(more) && words.contains("as `--ca`"), "{words}");
+        assert!(!words.contains("tls."), "{words}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -153,6 +153,9 @@ fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
         if is_array(line.as_bytes()) {
             return array(ParseError::InvalidJson);
         }
+        if error.is_eof() && is_opening(line) {
+            return Refusal::new(ParseError::InvalidJson, GOES_ON);
+        }
         let text = format!("the JSON is broken at column {}", error.column());
         Refusal::new(ParseError::InvalidJson, text)
     })
@@ -162,6 +165,15 @@ fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
 fn is_array(line: &[u8]) -> bool {
     line.starts_with(b"[")
 }
+
+/// Whether an object that begins here was meant to go on with the next line, as one that was written to be
+/// looked at does. One that was cut off ends elsewhere, as a rule.
+fn is_opening(line: &str) -> bool {
+    line.starts_with('{') && line.ends_with(['{', '[', ',', ':'])
+}
+
+const GOES_ON: &str = "an object begins here that goes on with the next line; one JSON object a line is \
+                       wanted, which `jq -c .` makes of it";
 
 fn array(reason: ParseError) -> Refusal {
     let text =

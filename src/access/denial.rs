@@ -2,6 +2,7 @@
 
 use super::quota::{Exceeded, Kind};
 use super::scope::put_points;
+use crate::plural::counted;
 use protocols::{Measure, Point};
 use std::fmt::Write;
 use std::time::Duration;
@@ -156,7 +157,7 @@ impl Lacks {
         let mut message = format!("{what} missing: {}", scopes.join(", "));
         if more > 0 {
             // Writing to a text does not fail.
-            let _ = write!(message, ", and those of {more} more points");
+            let _ = write!(message, ", and those of {}", counted(more, "more point"));
         }
         let message = format!("{message}; {NOTHING}");
         Some(Refused { denial: Denial::Scope, message, again: None })

@@ -10,6 +10,7 @@
 use super::{Outcome, Payload, Ship, Shipping};
 use crate::books::BackendBook;
 use crate::clock::Clock;
+use crate::plural::counted;
 use crate::store::{Limits, Writer, Written};
 use crate::units::{Size, Span};
 use serde::Deserialize;
@@ -80,12 +81,15 @@ impl Shipper {
             Written { crowded, unreadable: 0, .. } => Outcome::Partial {
                 rejected: crowded,
                 reason: "crowded",
-                detail: format!("{crowded} points of one series in the same microsecond"),
+                detail: format!(
+                    "{} of one series in the same microsecond",
+                    counted(crowded, "point")
+                ),
             },
             Written { crowded, unreadable, .. } => Outcome::Partial {
                 rejected: crowded + unreadable,
                 reason: "unreadable",
-                detail: format!("{unreadable} lines are no points"),
+                detail: format!("what is no point: {}", counted(unreadable, "line")),
             },
         }
     }

@@ -8,6 +8,7 @@
 //! with [`OVERFLOW`] in the place of their marks.
 
 use super::{Reasons, read};
+use crate::escape;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -46,7 +47,8 @@ impl Marks {
     /// Those of these that are not empty, made fit for tags.
     pub fn new(marks: &[(&'static str, &str)]) -> Self {
         let said = marks.iter().filter(|(_, value)| !value.is_empty());
-        Self(said.map(|(key, value)| (*key, fit(value))).collect())
+        // The end of a long one tells most: a file's name stands behind those of its folders.
+        Self(said.map(|(key, value)| (*key, escape::end(value, MARK_CHARS).into())).collect())
     }
 
     /// In the order in which they were said.
@@ -58,14 +60,6 @@ impl Marks {
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
-
-/// A value without control characters. A long one is cut at its beginning, since its end tells most: a
-/// file's name stands behind those of its folders.
-fn fit(value: &str) -> Arc<str> {
-    let too_long = value.chars().count().saturating_sub(MARK_CHARS);
-    let shown = value.chars().skip(too_long);
-    shown.map(|char| if char.is_control() { '?' } else { char }).collect::<String>().into()
 }
 
 impl Offender {
@@ -231,7 +225,7 @@ mod tests {
     fn values_are_made_fit() {
         for (value, expected) in [
             ("/a/b.csv", "/a/b.csv".to_owned()),
-            ("a\nb\u{7f}", "a?b?".to_owned()),
+            ("a\nb\u{7f}", "a\\nb\\u{7f}".to_owned()),
             (&"é".repeat(500), "é".repeat(MARK_CHARS)),
         ] {
             assert_eq!(Marks::new(&[("file", value)]).iter().next(), Some(("file", &*expected)));

@@ -1,6 +1,7 @@
 //! Which gateway a command sends to, and what it needs for that: options that commands share.
 
 use super::token;
+use crate::tls::client::Told;
 use crate::units::Secret;
 use crate::{http_client, tls};
 use clap::Args;
@@ -12,13 +13,13 @@ use std::path::{Path, PathBuf};
 /// The gateway to send to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Place {
-    /// The gateway's listener `http`; by default $POINTSMAN_URL, or this host's
+    /// URL of the gateway's `http` listener; by default $POINTSMAN_URL, or http://127.0.0.1:8080
     #[arg(long, value_name = "URL")]
     to: Option<String>,
-    /// A file that holds the bearer token; by default $POINTSMAN_TOKEN_FILE
+    /// File with the bearer token that the gateway asks for; by default $POINTSMAN_TOKEN_FILE
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Roots that are trusted instead of the system's, for https://
+    /// File with the CA certificates (PEM) to trust for https://, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
@@ -79,14 +80,14 @@ pub fn http(url: &str, ca: Option<&Path>) -> Result<reqwest::ClientBuilder, Stri
     if !url.starts_with("https:") {
         return Ok(builder);
     }
-    let tls = tls::Client::trusting(ca).map_err(|problem| problem.message)?;
+    let tls = tls::Client::trusting(ca).map_err(|problem| format!("--ca: {}", problem.message))?;
     Ok(builder.tls_backend_preconfigured(tls.config(&["http/1.1"])))
 }
 
 /// What is to be said of an error: what is wrong with TLS, or the innermost cause, which is the one
 /// that says something: "Connection refused".
 pub fn cause(error: &(dyn Error + 'static)) -> String {
-    if let Some(words) = tls::client::explain(error) {
+    if let Some(words) = tls::client::explain(error, Told::ByCommand) {
         return words;
     }
     let mut cause = error;

@@ -1,5 +1,6 @@
 //! What a gateway's answer means for the points that were sent.
 
+use crate::escape;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -97,7 +98,10 @@ impl Told {
         if body.accepted.max(body.unlisted) > POINTS_MAX {
             return Verdict::Never(self.why(NO_GATEWAY));
         }
-        let refused = body.rejected.into_iter().map(|item| (item.index, harmless(&item.error)));
+        let refused = body
+            .rejected
+            .into_iter()
+            .map(|item| (item.index, escape::beginning(&item.error, WORDS_MAX)));
         Verdict::Taken(Taken {
             accepted: Some(body.accepted),
             refused: refused.collect(),
@@ -117,7 +121,7 @@ impl Told {
             message: String,
         }
         let said = serde_json::from_slice::<Body>(&self.body).ok();
-        let said = said.map(|said| harmless(&said.error.message));
+        let said = said.map(|said| escape::beginning(&said.error.message, WORDS_MAX));
         match (what, said) {
             ("", Some(said)) => format!("{}: {said}", self.status),
             ("", None) => format!("{} without a word", self.status),
@@ -125,11 +129,6 @@ impl Told {
             (what, None) => format!("{what}: {}", self.status),
         }
     }
-}
-
-/// Somebody else's words, for a terminal.
-fn harmless(words: &str) -> String {
-    words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
 }
 
 const NO_GATEWAY: &str = "that is no answer of a gateway's listener `http`";
@@ -165,7 +164,7 @@ mod tests {
                 r#"{"accepted":1,"rejected":[{"index":3,"error":"no"}],"unlisted":5}"#,
                 taken(Some(1), &[(3, "no")], 5, true),
             ),
-            (400, false, error, Verdict::Never(format!("{NO_GATEWAY}: 400 so  so"))),
+            (400, false, error, Verdict::Never(format!("{NO_GATEWAY}: 400 so\\u{{1b}} so"))),
             (200, false, "<html>", Verdict::Never(format!("{NO_GATEWAY}: 200"))),
             (
                 400,
@@ -180,10 +179,15 @@ mod tests {
                 Verdict::Never(format!("{NO_GATEWAY}: 200")),
             ),
             (413, false, error, Verdict::TooLarge),
-            (503, false, error, again("503: so  so")),
+            (503, false, error, again("503: so\\u{1b} so")),
             (429, false, "", again("429 without a word")),
             (409, false, "", again("409 without a word")),
-            (503, true, error, Verdict::Unsettled("not all of it was kept: 503 so  so".into())),
+            (
+                503,
+                true,
+                error,
+                Verdict::Unsettled("not all of it was kept: 503 so\\u{1b} so".into()),
+            ),
             (422, false, "", Verdict::Unsettled("not all of it can be delivered: 422".into())),
             (
                 401,
@@ -197,7 +201,7 @@ mod tests {
             assert_eq!(verdict(status, replayed, body), expected, "{status} {body}");
         }
         let told = Told { status: 422, conflict: true, body: error.into(), ..Told::default() };
-        let expected = "something else was sent before: 422 so  so";
+        let expected = "something else was sent before: 422 so\\u{1b} so";
         assert_eq!(told.verdict(), Verdict::Conflict(expected.to_owned()));
     }
 }

@@ -8,8 +8,11 @@
 pub use super::arguments::Arguments;
 
 use super::{Asked, Content, List, Replayed, View};
+use crate::escape::escaped;
 use crate::lane::{Selection, Sum, list_files};
-use crate::printout::{Printout, escaped};
+use crate::plural::counted;
+use crate::printout::Printout;
+use crate::tls::client::Told;
 use crate::{client, tls};
 use clap::ValueEnum;
 use std::fmt::Write as _;
@@ -150,7 +153,7 @@ fn listed(text: &str) -> Option<(String, u8)> {
         out.extend([line.trim_end(), "\n"]);
     }
     let Sum { letters, points } = list.sum;
-    let _ = writeln!(out, "{letters} letters, {points} points");
+    let _ = writeln!(out, "{}, {}", counted(letters, "letter"), counted(points, "point"));
     if let Some(next) = list.next {
         let _ = writeln!(out, "older ones: --after {next}");
     }
@@ -165,8 +168,9 @@ fn show(text: &str) -> Option<(String, u8)> {
     let routes = if routes.is_empty() { "not known".to_owned() } else { routes.join(", ") };
     let mut out = format!(
         "letter   {id}\nbackend  {backend} ({kind})\nreason   {reason}\nwords    {}\n\
-         refused  {refused}\nborn     {born}\npoints   {points} refused of {among}, in {bytes} bytes\nroutes   {}\n",
+         refused  {refused}\nborn     {born}\npoints   {points} refused of {among}, in {}\nroutes   {}\n",
         escaped(&words),
+        counted(bytes, "byte"),
         escaped(&routes),
     );
     out.push_str("\nrecords\n");
@@ -185,7 +189,7 @@ fn show(text: &str) -> Option<(String, u8)> {
 
 fn replayed(text: &str) -> Option<(String, u8)> {
     let Replayed { replayed, unmatched, kept, problems } = serde_json::from_str(text).ok()?;
-    let mut out = format!("replayed {replayed} points, kept {kept}");
+    let mut out = format!("replayed {}, kept {kept}", counted(replayed, "point"));
     if unmatched > 0 {
         let _ = write!(out, "; no route takes {unmatched}");
     }
@@ -198,7 +202,7 @@ fn replayed(text: &str) -> Option<(String, u8)> {
 
 fn purged(text: &str) -> Option<(String, u8)> {
     let Sum { letters, points } = serde_json::from_str(text).ok()?;
-    Some((format!("purged {letters} letters, {points} points\n"), 0))
+    Some((format!("purged {}, {}\n", counted(letters, "letter"), counted(points, "point")), 0))
 }
 
 fn post(options: &Options, path: &str, which: &Asked) -> Answer {
@@ -232,7 +236,8 @@ async fn exchange(
 ) -> Result<(u16, String), String> {
     // The admin listener is near; no proxy leads to it.
     let builder = client::http(url, ca)?.no_proxy().connect_timeout(CONNECT);
-    let words = |error: reqwest::Error| tls::client::explain(&error).unwrap_or_default();
+    let words =
+        |error: reqwest::Error| tls::client::explain(&error, Told::ByCommand).unwrap_or_default();
     let client = builder.build().map_err(words)?;
     let request = match body {
         Some(body) => client.post(url).header("content-type", "application/json").body(body),

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::lane::{
     DeadLetters, Fate, Heading, Lane, Letter, Level, Loss, Place, Receipt, Selection, Slip,
 };
+use crate::plural::was;
 use crate::route::again::Errand;
 use crate::route::{Table, Tables, wait_while};
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,8 @@ fn hand_over(table: &Table, letter: &Letter, clock: Clock) -> Result<Receipt, St
     if heading.points < heading.among && !REPEATABLE.contains(&&*heading.kind) {
         let (points, among) = (heading.points, heading.among);
         let problem = format!(
-            "{points} of its {among} points were refused, and which is not known; the others would be counted twice"
+            "{points} of its {among} points {} refused, and which is not known; the others would be counted twice",
+            was(points)
         );
         return Err(because(problem));
     }
@@ -115,7 +117,8 @@ fn stays(fate: &Fate) -> Option<Stays> {
         Fate::Kept => return None,
         Fate::Late(points) => {
             return Some(Stays::Because(format!(
-                "{points} of its points were handed over and are not on disk yet; replayed again, they come twice"
+                "{points} of its points, handed over by now, {} not on disk in time; replayed again, it would count twice",
+                was(*points)
             )));
         }
         Fate::Lost(losses) => losses,
@@ -210,6 +213,6 @@ mod tests {
         check("influxdb", "m value=1 1\nm\n", 2, (0, 2, "line 2: ")).await;
         let counters = "a:1|c\nb:1|c\n";
         check("statsd", counters, 2, (2, 2, "no route takes 2")).await;
-        check("statsd", counters, 1, (0, 1, "1 of its 2 points were refused")).await;
+        check("statsd", counters, 1, (0, 1, "1 of its 2 points was refused")).await;
     }
 }

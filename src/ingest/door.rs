@@ -96,7 +96,7 @@ struct Door {
 
 impl Door {
     fn failed(&self, error: &io::Error) {
-        self.context.refuse("accept_failed", 1, error.to_string().as_bytes(), Who(None));
+        self.context.refuse("accept_failed", 1, error.to_string().as_bytes(), Who::Unknown);
     }
 
     fn admit(&mut self, stream: Stream, peer: Peer) {

@@ -166,8 +166,7 @@ impl Desk {
             Flaw::Broken(_) => "gzip_broken",
             Flaw::TooLarge(_) => "unpacked_too_large",
         };
-        let text = format!("{}: {flaw}", open.decoder.name());
-        self.refuse(open.decoder.name(), reason, &text);
+        self.refuse(open.decoder.name(), reason, &flaw.to_string());
         open.decoder.note_refusal(flaw.to_string());
         Step::End
     }
@@ -181,7 +180,7 @@ impl Desk {
     /// Counts a file that cannot be opened, read or moved.
     fn refuse_failed(&self, path: &Path, error: &io::Error) {
         let name = path.display().to_string();
-        self.refuse(&name, "file_failed", &format!("{name}: {error}"));
+        self.refuse(&name, "file_failed", &error.to_string());
     }
 
     /// What was read is all there is: the last line counts even without a line end.
@@ -195,8 +194,9 @@ impl Desk {
     }
 
     fn hand_over(&mut self, decoder: &mut Decoder) {
+        let name = decoder.name().to_owned();
         let tell = |point: &Point<'_>, denial| decoder.denied(point, denial);
-        self.intake.submit_and_tell(Who(None), tell);
+        self.intake.submit_and_tell(Who::File(&name), tell);
     }
 }
 
@@ -244,7 +244,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LULL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::books::ListenerBook;
     use crate::clock::Clock;
@@ -271,6 +271,15 @@ mod tests {
         let tokens = Listener::default();
         let context = Context::new("files", &config, router, book, clock, &keys(clock), &tokens);
         (Desk::new(&context, data_dir), tokens)
+    }
+
+    /// A file with a bad line, which then cannot be read any more.
+    pub(in crate::ingest) async fn refuse_line_and_file(path: PathBuf) {
+        std::fs::write(&path, "nonsense\n").unwrap();
+        let (mut desk, _listener) = desk(path.parent().unwrap());
+        let mut open = opened(path.clone(), &mut desk).unwrap();
+        desk.read_some(&mut open).await;
+        desk.refuse_failed(&path, &io::Error::other("no more"));
     }
 
     #[tokio::test]

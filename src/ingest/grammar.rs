@@ -161,6 +161,11 @@ fn file_line(
     }
 }
 
+/// Whether a listener of that protocol would be brought this by HTTP.
+pub fn is_request(protocol: Protocol, line: &[u8]) -> bool {
+    protocol.is_http() && (protocol != Protocol::Opentsdb || is_json(line))
+}
+
 fn is_json(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start().first(), Some(b'[' | b'{'))
 }

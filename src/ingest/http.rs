@@ -26,6 +26,9 @@ mod taking;
 mod target;
 mod waiting;
 
+pub use answer::FORBIDDEN;
+pub use credentials::UNAUTHENTICATED;
+
 use super::intake::Context;
 use super::stream::{Connection, Presence};
 use crate::net::http::{Ended, Timeouts};
@@ -105,8 +108,35 @@ async fn wrong_method(
     method: Method,
     uri: Uri,
 ) -> Response {
-    let text = format!("the method {method} is not allowed for this path");
+    let mut text = format!("the method {method} is not allowed for this path");
+    if let Some(right) = right_way(uri.path()) {
+        text = format!("{text}; {right}");
+    }
     Refusal::new(405, "wrong_method", text).answer(&web, uri.path().as_bytes(), peer.as_deref())
+}
+
+/// How points come in at a path, for somebody who has opened it in a browser, say.
+fn right_way(path: &str) -> Option<&'static str> {
+    // As OpenTSDB, whose API may have a version in its paths.
+    let is_put = path.starts_with("/api/") && path.ends_with("/put") && !path.contains("metadata");
+    Some(match path {
+        "/v1/points" => {
+            "points come by PUT or POST, for example: curl -d '{\"name\":\"build/times\",\"compile\":12.5}' \
+             http://gateway:8080/v1/points"
+        }
+        _ if path.starts_with("/v1/point/") => {
+            "a point comes by PUT or POST, for example: curl -X PUT \
+             'http://gateway:8080/v1/point/build/times?compile=12.5'"
+        }
+        _ if is_put => {
+            "points come by POST, for example: curl -d '{\"metric\":\"sys.load\",\"timestamp\":1700000000,\
+             \"value\":0.5,\"tags\":{\"host\":\"web01\"}}' http://gateway:4242/api/put"
+        }
+        "/write" | "/api/v2/write" => {
+            "points come by POST, for example: curl -d 'cpu,host=web01 load=0.5' http://gateway:8086/write"
+        }
+        _ => return None,
+    })
 }
 
 /// The first bytes of a stream, which were read to see what it speaks, and are read again.

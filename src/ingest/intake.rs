@@ -20,12 +20,12 @@ use arc_swap::Guard;
 use protocols::form::{Forgetful, Recall};
 use protocols::timestamp::TimeRange;
 use protocols::{Batch, Point, UnixNanos};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::field::{DisplayValue, display};
 use tracing::warn;
 
 /// A listener as its tasks see it; cheap to clone.
@@ -146,8 +146,10 @@ impl Context {
     pub(super) fn refuse_about(&self, marks: Marks, reason: &'static str, example: &[u8]) {
         let mut router = self.router.clone();
         router.enter(&self.router.table());
+        let file = marks.iter().find(|(key, _)| *key == "file").map(|(_, name)| name.to_owned());
         router.about(marks);
-        self.refuse_of(&router, reason, 1, example, Who(None));
+        let who = file.as_deref().map_or(Who::Unknown, Who::File);
+        self.refuse_of(&router, reason, 1, example, who);
     }
 
     /// The same of what came by that router.
@@ -157,22 +159,22 @@ impl Context {
         reason: &'static str,
         count: u64,
         example: &[u8],
-        peer: Who<'_>,
+        who: Who<'_>,
     ) {
         router.reject(reason, count);
         let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
         let example = excerpt(example);
-        let listener = &*self.listener;
-        warn!(listener, reason, %peer, example, suppressed, "refused");
+        let (listener, peer, file) = (&*self.listener, who.peer(), who.file());
+        warn!(listener, reason, peer, file, example, suppressed, "refused");
     }
 
     /// Now and then logs a point that was denied; it is counted where it was.
-    pub(super) fn denied(&self, denial: Denial, point: &Point<'_>, peer: Who<'_>) {
+    pub(super) fn denied(&self, denial: Denial, point: &Point<'_>, who: Who<'_>) {
         let reason = denial.label();
         let Some(suppressed) = self.log.pass(reason, REFUSED_EVERY) else { return };
         let (listener, name) = (&*self.listener, excerpt(point.name.as_bytes()));
-        let why = denial.message(point);
-        warn!(listener, reason, %peer, name, why, suppressed, "denied");
+        let (why, peer, file) = (denial.message(point), who.peer(), who.file());
+        warn!(listener, reason, peer, file, name, why, suppressed, "denied");
     }
 
     /// Now and then logs that nobody can tell who signs requests.
@@ -213,22 +215,44 @@ impl Context {
     }
 }
 
-/// The sender of some input, where it is known.
+/// Where some input is from, as far as the log can say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Who<'a>(pub(super) Option<&'a Peer>);
+pub(super) enum Who<'a> {
+    /// Whoever is at the other end.
+    Peer(&'a Peer),
+    /// The file of that name.
+    File(&'a str),
+    /// Neither.
+    Unknown,
+}
 
-impl fmt::Display for Who<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(peer) => peer.fmt(f),
-            None => f.write_str("unknown"),
+impl<'a> Who<'a> {
+    /// What a line of the log says under `peer`.
+    fn peer(self) -> Option<DisplayValue<&'a Peer>> {
+        match self {
+            Self::Peer(peer) => Some(display(peer)),
+            Self::File(_) | Self::Unknown => None,
+        }
+    }
+
+    /// What it says under `file`.
+    const fn file(self) -> Option<&'a str> {
+        match self {
+            Self::File(name) => Some(name),
+            Self::Peer(_) | Self::Unknown => None,
         }
     }
 }
 
 impl<'a> From<&'a Peer> for Who<'a> {
     fn from(peer: &'a Peer) -> Self {
-        Self(Some(peer))
+        Self::Peer(peer)
+    }
+}
+
+impl<'a> From<Option<&'a Peer>> for Who<'a> {
+    fn from(peer: Option<&'a Peer>) -> Self {
+        peer.map_or(Self::Unknown, Self::Peer)
     }
 }
 
@@ -329,7 +353,7 @@ impl Intake {
     ) -> Result<(), Full> {
         let Self { router, batch, context, .. } = self;
         let submitted = router.submit_on(slip, batch, |point, denial| {
-            context.denied(denial, point, Who(None));
+            context.denied(denial, point, Who::Unknown);
             tell(point, denial);
         });
         submitted.map(drop)

@@ -11,7 +11,7 @@
 //! the network and senders are told apart by their addresses: then nothing is remembered, and the
 //! datagrams of each principal cross together.
 
-use super::intake::{Context, Who, proof};
+use super::intake::{Context, proof};
 use crate::net::Peer;
 use crate::route::{Crossing, Found, Memo, Print, Router, Table};
 use protocols::Batch;
@@ -96,7 +96,7 @@ impl Lines<'_> {
     pub(super) fn refuse(&mut self, reason: &'static str, example: &[u8], peer: Option<Peer>) {
         self.refused += 1;
         let router = self.crossing.router();
-        self.context.refuse_of(router, reason, 1, example, Who(peer.as_ref()));
+        self.context.refuse_of(router, reason, 1, example, peer.as_ref().into());
     }
 
     /// That of a line which may be known, or be learnt.
@@ -205,7 +205,7 @@ fn cross(
         Ok(unknown) => unknown,
         Err(reason) => {
             let router = crossing.router();
-            context.refuse_of(router, reason.label(), 1, line, Who(peer().as_ref()));
+            context.refuse_of(router, reason.label(), 1, line, peer().as_ref().into());
             return None;
         }
     };
@@ -213,7 +213,7 @@ fn cross(
     let alone = Some(line).filter(|_| batch.len() == 1);
     for point in batch.iter() {
         if let Err(denial) = crossing.point(&point, alone) {
-            context.denied(denial, &point, Who(peer().as_ref()));
+            context.denied(denial, &point, peer().as_ref().into());
         }
     }
     Some(unknown)

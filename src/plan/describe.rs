@@ -3,6 +3,7 @@
 use super::backends::word;
 use super::principals::has_routes_of_tasks;
 use super::{Backend, Plan};
+use crate::plural::counted;
 use crate::route::{Config, Match, OneOrMany, Rewrite};
 use crate::{access, backend, ingest};
 use std::fmt::{self, Write as _};
@@ -44,8 +45,7 @@ impl fmt::Display for Plan {
 fn listener(name: &str, config: &ingest::Config) -> Vec<String> {
     let mut binds = [config.bind.clone(), config.places()].concat().join(", ");
     if let Some(tls) = &config.tls {
-        let asks = if tls.client_ca.is_some() { "TLS, asks for certificates" } else { "TLS" };
-        let _ = write!(binds, " ({asks})");
+        let _ = write!(binds, " ({})", tls.in_words());
     }
     vec![name.to_owned(), config.protocol.name().to_owned(), binds]
 }
@@ -105,7 +105,7 @@ fn known_by(plan: &Plan, name: &str, config: &access::Config) -> Vec<String> {
     let tokens = config.tokens.len();
     let known = [
         list("listeners", listeners),
-        (tokens > 0).then(|| format!("{tokens} bearer tokens")),
+        (tokens > 0).then(|| counted(tokens as u64, "bearer token")),
         list("users", config.basic.iter().map(|user| &user.username)),
         list("Hawk keys", config.hawk.credentials.iter().map(|one| &one.id)),
         config.hawk.root_url.as_ref().map(|url| format!("what {url} vouches for")),
@@ -130,11 +130,11 @@ fn shape(config: &access::Config) -> Vec<String> {
 fn at_most(quota: &access::Quota) -> Vec<String> {
     let many = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
     let much = [
-        many(quota.points_per_second, "points a second"),
+        quota.points_per_second.map(|count| counted(count, "point") + " a second"),
         many(quota.burst, "at once"),
         many(quota.series, "series"),
         many(quota.new_series_per_hour, "new series an hour"),
-        quota.body.map(|size| format!("bodies of {} bytes", size.0)),
+        quota.body.map(|size| format!("bodies of {}", counted(size.0, "byte"))),
     ];
     much.into_iter().flatten().collect()
 }

@@ -9,7 +9,8 @@ use std::borrow::Cow;
 pub(super) fn write(series: &[Series]) -> String {
     let columns = Columns::of(series);
     let mut out = String::new();
-    line(&mut out, header(&columns).iter().map(|title| Cow::Borrowed(title.as_str())));
+    let titles = columns.titles(["time", "name"]);
+    line(&mut out, titles.iter().map(|title| Cow::Borrowed(title.as_str())));
     for one in series {
         for row in &one.rows {
             let own = [Cow::Owned(when::show(row.time)), Cow::Borrowed(one.name.as_str())];
@@ -20,19 +21,6 @@ pub(super) fn write(series: &[Series]) -> String {
         }
     }
     out
-}
-
-/// Titles are unique, so that a program can read columns by title: a tag or a field whose key is
-/// taken already is called `tag.key` or `field.key`.
-fn header(columns: &Columns<'_>) -> Vec<String> {
-    let mut titles = vec!["time".to_owned(), "name".to_owned()];
-    for (prefix, keys) in [("tag", &columns.tags), ("field", &columns.fields)] {
-        for key in keys {
-            let taken = titles.iter().any(|title| title == key);
-            titles.push(if taken { format!("{prefix}.{key}") } else { (*key).to_owned() });
-        }
-    }
-    titles
 }
 
 fn line<'a>(out: &mut String, cells: impl Iterator<Item = Cow<'a, str>>) {

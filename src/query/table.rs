@@ -1,6 +1,7 @@
 //! Rows as aligned columns: numbers to the right, everything else to the left.
 
 use super::{Columns, cell};
+use crate::escape::escaped;
 use crate::store::Series;
 use crate::when;
 
@@ -10,42 +11,43 @@ pub(super) fn write(series: &[Series]) -> String {
         return String::new();
     }
     let columns = Columns::of(series);
-    let named = series.iter().any(|one| Some(&one.name) != series.first().map(|first| &first.name));
-    let mut lines = vec![header(&columns, named)];
+    let mut lines = vec![header(&columns)];
     for one in series {
         lines.extend(one.rows.iter().map(|row| {
-            let time = [(when::show(row.time), false)];
-            let name = named.then(|| (one.name.clone(), false));
+            let own = [(when::show(row.time), false), (one.name.clone(), false)];
             let tags = columns
                 .tags
                 .iter()
                 .map(|key| (one.tags.get(*key).cloned().unwrap_or_default(), false));
             let fields = columns.fields.iter().map(|key| cell(row.fields.get(*key)));
-            time.into_iter().chain(name).chain(tags).chain(fields).map(escaped).collect()
+            own.into_iter().chain(tags).chain(fields).map(shown).collect()
         }));
     }
-    align(&lines)
+    align(&without_empty(lines))
 }
 
 type Cell = (String, bool);
 
-fn header(columns: &Columns<'_>, named: bool) -> Vec<Cell> {
-    let own = ["TIME"].into_iter().chain(named.then_some("NAME"));
-    let keys = columns.tags.iter().chain(&columns.fields).copied();
-    own.chain(keys).map(|title| escaped((title.to_owned(), false))).collect()
+fn header(columns: &Columns<'_>) -> Vec<Cell> {
+    columns.titles(["TIME", "NAME"]).into_iter().map(|title| shown((title, false))).collect()
 }
 
 /// What a terminal would obey is shown instead.
-fn escaped((text, is_number): Cell) -> Cell {
-    if !text.contains(char::is_control) {
-        return (text, is_number);
-    }
-    let shown = text.chars().flat_map(|c| {
-        let escape = c.is_control().then(|| c.escape_default());
-        let plain = (!c.is_control()).then_some(c);
-        escape.into_iter().flatten().chain(plain)
+fn shown((text, is_number): Cell) -> Cell {
+    (escaped(&text), is_number)
+}
+
+/// A column without a word in it (of a tag without a value, say) tells nothing.
+fn without_empty(lines: Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
+    let count = lines.first().map_or(0, Vec::len);
+    let says = |line: &Vec<Cell>, at: usize| line.get(at).is_some_and(|(text, _)| !text.is_empty());
+    let full: Vec<_> =
+        (0..count).map(|at| lines.iter().skip(1).any(|line| says(line, at))).collect();
+    let kept = lines.into_iter().map(|line| {
+        let cells = line.into_iter().zip(&full).filter(|(_, full)| **full);
+        cells.map(|(cell, _)| cell).collect()
     });
-    (shown.collect(), is_number)
+    kept.collect()
 }
 
 fn align(lines: &[Vec<Cell>]) -> String {

@@ -1,6 +1,7 @@
 //! How far it is, for a person at a terminal: one line that is written over and over.
 
 use super::report::size;
+use crate::plural::counted;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +54,7 @@ fn line(name: &str, read: u64, whole: Option<u64>, points: u64, took: Duration) 
         }
         None => size(read),
     };
-    format!("{name}: {read_of}, {points} points, {rate:.0}/s")
+    format!("{name}: {read_of}, {}, {rate:.0}/s", counted(points, "point"))
 }
 
 const EVERY: Duration = Duration::from_millis(200);

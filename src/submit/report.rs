@@ -1,6 +1,8 @@
 //! What is said at the end: for people, or as JSON.
 
 use super::totals::{LineError, Totals};
+use crate::escape::escaped;
+use crate::plural::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -68,16 +70,16 @@ impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
         // Where this is printed, a file's name begins no line of its own.
-        let file = self.file.replace(char::is_control, "?");
-        let mut text = format!("{file}: {} points accepted", self.accepted);
-        for (count, what) in [
-            (self.refused, "lines refused"),
-            (self.unsettled, "lines unsettled"),
-            (self.skipped_rows, "empty rows skipped"),
-            (self.surplus_cells, "surplus cells skipped"),
+        let file = escaped(&self.file);
+        let mut text = format!("{file}: {} accepted", counted(self.accepted, "point"));
+        for (count, what, fate) in [
+            (self.refused, "line", "refused"),
+            (self.unsettled, "line", "unsettled"),
+            (self.skipped_rows, "empty row", "skipped"),
+            (self.surplus_cells, "surplus cell", "skipped"),
         ] {
             if count > 0 {
-                let _ = write!(text, ", {count} {what}");
+                let _ = write!(text, ", {} {fate}", counted(count, what));
             }
         }
         let _ = write!(text, "; {} in {:.2} s", size(self.bytes), self.seconds);
@@ -86,14 +88,14 @@ impl Report {
         }
         text.push('\n');
         for LineError { line, error } in self.errors.iter().take(TOLD) {
-            let _ = writeln!(text, "{file}:{line}: {error}");
+            let _ = writeln!(text, "{file}:{line}: {}", escaped(error));
         }
         let untold = (self.refused + self.unsettled).saturating_sub(TOLD as u64);
         if untold > 0 && self.errors.len() >= TOLD {
-            let _ = writeln!(text, "{file}: and {untold} lines more");
+            let _ = writeln!(text, "{file}: and {} more", counted(untold, "line"));
         }
         if let Some(problem) = &self.problem {
-            let _ = writeln!(text, "{file}: {problem}");
+            let _ = writeln!(text, "{file}: {}", escaped(problem));
         }
         if !self.complete && !self.resumable && self.bytes > 0 {
             let _ = writeln!(text, "{file}: {ONCE}");
@@ -162,7 +164,7 @@ mod tests {
         let text = report.text();
         assert_eq!(
             text,
-            "a.csv: 7 points accepted, 1 lines refused, 2 surplus cells skipped; 100 B in 1.00 s\n\
+            "a.csv: 7 points accepted, 1 line refused, 2 surplus cells skipped; 100 B in 1.00 s\n\
              a.csv:3: no\n"
         );
         for line in 4..50 {
@@ -177,8 +179,14 @@ mod tests {
     /// Or a file could say a point in the log of whoever submits it.
     #[test]
     fn a_name_begins_no_line() {
-        let text = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J").text();
-        assert!(text.starts_with("a?[taskcluster-task:stat] {}?[2J: 0 points accepted"), "{text}");
-        assert_eq!(text.lines().count(), 1);
+        let mut report = Report::new("a\n[taskcluster-task:stat] {}\u{1b}[2J");
+        report.problem = Some("a\n[taskcluster-task:stat] {}: it is a pipe".to_owned());
+        report.errors.push(LineError { line: 1, error: "no\n\u{1b}".to_owned() });
+        let text = report.text();
+        assert!(
+            text.starts_with("a\\n[taskcluster-task:stat] {}\\u{1b}[2J: 0 points accepted"),
+            "{text}"
+        );
+        assert!(text.lines().count() == 3 && !text.contains('\u{1b}'), "{text}");
     }
 }

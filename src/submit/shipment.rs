@@ -70,8 +70,10 @@ async fn send(
             }
         }
         Verdict::Conflict(why) => return Err(Stopped::File(format!("{why}; {CONFLICT}"))),
-        Verdict::Again { why, .. } => return Err(Stopped::All(format!("given up: {why}"))),
-        Verdict::Never(why) => return Err(Stopped::All(why)),
+        Verdict::Again { why, .. } => {
+            return Err(Stopped::All(format!("{}: given up: {why}", client.shown())));
+        }
+        Verdict::Never(why) => return Err(Stopped::All(format!("{}: {why}", client.shown()))),
     }
     Ok(totals)
 }

@@ -130,7 +130,7 @@ async fn verdict<IO: AsyncRead + AsyncWrite + Unpin>(stream: &mut TlsStream<IO>)
 }
 
 fn in_words(error: io::Error) -> io::Error {
-    match explain(&error) {
+    match explain(&error, Told::ByGateway) {
         Some(words) => io::Error::new(error.kind(), words),
         None => error,
     }
@@ -267,12 +267,31 @@ impl ResolvesClientCert for Shown {
     }
 }
 
+/// By whom something is told, and so where it is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The gateway, whose `tls` blocks say everything.
+    ByGateway,
+    /// A command, which has `--ca` and nothing else.
+    ByCommand,
+}
+
+impl Told {
+    const fn pick(self, gateway: &'static str, command: &'static str) -> &'static str {
+        match self {
+            Self::ByGateway => gateway,
+            Self::ByCommand => command,
+        }
+    }
+}
+
 /// What an error of a connection says about TLS, and how to mend it; none if it is about
 /// something else.
-pub fn explain(error: &(dyn StdError + 'static)) -> Option<String> {
+pub fn explain(error: &(dyn StdError + 'static), told: Told) -> Option<String> {
     let error = find(error)?;
+    let shows_none = "this command has none to show";
     let (what, hint) = match error {
-        Error::InvalidCertificate(why) => return Some(doubt(why)),
+        Error::InvalidCertificate(why) => return Some(doubt(why, told)),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             ("the server does not speak TLS there", "is this the right port?")
         }
@@ -280,36 +299,48 @@ pub fn explain(error: &(dyn StdError + 'static)) -> Option<String> {
             PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
             | PeerIncompatible::ServerDoesNotSupportTls12Or13,
         )
-        | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            ("the server speaks no version of TLS that is allowed here", "see `tls.min_version`")
-        }
-        Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            ("the server wants a certificate of ours", "say `tls.cert` and `tls.key`")
-        }
+        | Error::AlertReceived(AlertDescription::ProtocolVersion) => (
+            "the server speaks no version of TLS that is allowed here",
+            told.pick("see `tls.min_version`", "it has to speak 1.2 or 1.3"),
+        ),
+        Error::AlertReceived(AlertDescription::CertificateRequired) => (
+            "the server wants a certificate of ours",
+            told.pick("say `tls.cert` and `tls.key`", shows_none),
+        ),
         Error::AlertReceived(
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied,
-        ) => ("the server does not accept our certificate", "see `tls.cert`"),
-        Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            ("our certificate has expired, says the server", "see `tls.cert`")
-        }
+        ) => (
+            "the server does not accept our certificate",
+            told.pick("see `tls.cert`", "it wants one, and this command has none to show"),
+        ),
+        Error::AlertReceived(AlertDescription::CertificateExpired) => (
+            "our certificate has expired, says the server",
+            told.pick("see `tls.cert`", shows_none),
+        ),
         Error::AlertReceived(AlertDescription::HandshakeFailure) => (
             "the server refuses the handshake",
-            "it may want a certificate (`tls.cert`) or other versions",
+            told.pick(
+                "it may want a certificate (`tls.cert`) or other versions",
+                "it may want a certificate, and this command has none to show, or other versions",
+            ),
         ),
         other => return Some(format!("TLS: {}", words::of_error(other))),
     };
     Some(format!("{what}; {hint}"))
 }
 
-fn doubt(why: &CertificateError) -> String {
+fn doubt(why: &CertificateError, told: Told) -> String {
+    let ca = told.pick("`tls.ca`", "`--ca`");
+    let name = told.pick("say `tls.server_name`", "address it by that name");
     match why {
         CertificateError::UnknownIssuer => {
-            "the server's certificate is signed by nobody who is trusted here; name the root that \
-             signed it as `tls.ca`"
-                .to_owned()
+            format!("{UNTRUSTED}; name the root that signed it as {ca}")
+        }
+        why if words::is_of_namesake(why) => {
+            format!("{UNTRUSTED} ({}); name the root that signed it as {ca}", words::NAMESAKE)
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired".to_owned()
@@ -318,13 +349,12 @@ fn doubt(why: &CertificateError) -> String {
             "the server's certificate is not valid yet; are both clocks right?".to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => format!(
-            "the server's certificate is not for {}, but for {}; say `tls.server_name` if that is \
-             the one",
+            "the server's certificate is not for {}, but for {}; {name} if that is the one",
             expected.to_str(),
             names(presented)
         ),
         CertificateError::NotValidForName => {
-            "the server's certificate is for another name; see `tls.server_name`".to_owned()
+            format!("the server's certificate is for another name; {name} if that is the one")
         }
         other => format!("the server's certificate is refused: {}", words::of_certificate(other)),
     }
@@ -363,6 +393,8 @@ impl fmt::Debug for Terms {
 
 /// A round trip to the other side of the earth, and some time to think.
 const VERDICT: Duration = Duration::from_millis(500);
+
+const UNTRUSTED: &str = "the server's certificate is signed by nobody who is trusted here";
 
 /// Certificates of large sites have hundreds.
 const NAMES_SHOWN: usize = 5;

@@ -195,6 +195,9 @@ impl Refusal {
 fn doubt(why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer => "no root in `client_ca` has signed it".to_owned(),
+        why if words::is_of_namesake(why) => {
+            format!("no root in `client_ca` has signed it; {}", words::NAMESAKE)
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "it has expired".to_owned()
         }

@@ -57,8 +57,8 @@ pub(super) fn of_certificate(why: &CertificateError) -> String {
     match why {
         CertificateError::BadEncoding => "it is malformed".to_owned(),
         CertificateError::Revoked => "it is revoked".to_owned(),
-        CertificateError::BadSignature => {
-            "its signature is wrong: a root of the name that it names has another key".to_owned()
+        why if is_of_namesake(why) => {
+            format!("nobody who is trusted here has signed it; {NAMESAKE}")
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
@@ -75,6 +75,26 @@ pub(super) fn of_certificate(why: &CertificateError) -> String {
         },
         other => spaced(other),
     }
+}
+
+/// Whether it was signed by another than the CA that is trusted under the name of its issuer: that one's
+/// key does not fit the signature, or could not even have made one of this kind.
+pub(super) fn is_of_namesake(why: &CertificateError) -> bool {
+    match why {
+        CertificateError::BadSignature => true,
+        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id,
+            public_key_algorithm_id,
+        } => family(signature_algorithm_id) != family(public_key_algorithm_id),
+        _ => false,
+    }
+}
+
+/// Where in [`FAMILIES`] an identifier (DER) of a key or of a signature belongs.
+fn family(algorithm: &[u8]) -> Option<usize> {
+    // Before the object identifier stand its tag and its length.
+    let identifier = algorithm.get(2..)?;
+    FAMILIES.iter().position(|family| identifier.starts_with(family))
 }
 
 /// Whatever else rustls says.
@@ -118,6 +138,17 @@ fn spaced(variant: &impl Debug) -> String {
     words
 }
 
+/// How it comes that a trusted CA seems to have signed, and has not.
+pub(super) const NAMESAKE: &str = "a CA of its issuer's name is trusted, but has another key";
+
+/// RSA (1.2.840.113549.1.1), elliptic curves (1.2.840.10045) and Ed25519 (1.3.101.112): the arcs under
+/// which both the keys and the signatures of a family are.
+const FAMILIES: [&[u8]; 3] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01],
+    &[0x2a, 0x86, 0x48, 0xce, 0x3d],
+    &[0x2b, 0x65, 0x70],
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,10 +171,35 @@ mod tests {
             let is_word = |word: &str| {
                 let odd = |c: char| c.is_ascii_uppercase() || matches!(c, '{' | '}' | ':');
                 let word = word.trim_end_matches([':', ';']);
-                matches!(word, "TLS" | "CA:TRUE" | "SHA-1") || !word.contains(odd)
+                matches!(word, "TLS" | "CA" | "CA:TRUE" | "SHA-1") || !word.contains(odd)
             };
             assert!(told.split_whitespace().all(is_word), "{told}");
         }
+    }
+
+    #[test]
+    fn a_namesake_is_told_from_a_kind_of_signature_that_is_not_taken() {
+        let rsa = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+        let with_rsa = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00";
+        let p521 = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x23";
+        let ecdsa = b"\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
+        let ed25519 = b"\x06\x03\x2b\x65\x70";
+        let check = |signature: &[u8], key: &[u8], is_namesake: bool| {
+            let why = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+                signature_algorithm_id: signature.to_vec(),
+                public_key_algorithm_id: key.to_vec(),
+            };
+            assert_eq!(is_of_namesake(&why), is_namesake, "{signature:?} {key:?}");
+            assert_eq!(of_certificate(&why).contains("another key"), is_namesake);
+            assert_eq!(of_certificate(&why).contains("not taken here"), !is_namesake);
+        };
+        check(ecdsa, rsa, true);
+        check(with_rsa, p521, true);
+        check(ed25519, p521, true);
+        check(ecdsa, p521, false);
+        check(with_rsa, rsa, false);
+        assert!(is_of_namesake(&CertificateError::BadSignature));
+        assert!(!is_of_namesake(&CertificateError::UnknownIssuer));
     }
 
     #[test]

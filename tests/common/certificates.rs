@@ -34,10 +34,19 @@ pub struct Issued {
 
 impl Authority {
     pub fn new(name: &str) -> Authority {
+        Authority::with_key(name, KeyPair::generate().unwrap())
+    }
+
+    /// One whose key is an Ed25519 one, where others have one on an elliptic curve of NIST.
+    pub fn ed25519(name: &str) -> Authority {
+        Authority::with_key(name, KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap())
+    }
+
+    fn with_key(name: &str, key: KeyPair) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
         let authority = Authority { issuer, directory: tempfile::tempdir().unwrap() };
         authority.write("ca.pem", &authority.pem());
         authority

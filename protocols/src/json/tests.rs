@@ -388,6 +388,23 @@ fn queries() {
 }
 
 #[test]
+fn an_object_over_several_lines_says_how_to_make_one_of_it() {
+    let check = |line: &str, is_told: bool| {
+        let mut batch = Batch::new();
+        let outcome = parse_json_lines(line.as_bytes(), LIMITS, &mut batch);
+        let refused = &outcome.refusals.listed()[0];
+        assert_eq!(refused.reason, ParseError::InvalidJson, "{line}");
+        assert_eq!(refused.message.contains("`jq -c .`"), is_told, "{line}: {}", refused.message);
+    };
+    check("{\n  \"name\": \"a\",\n  \"value\": 1\n}\n", true);
+    check("\u{feff}{ \"name\": \"a\", \r\n  \"value\": 1 }", true);
+    check("{\"name\": \"a\", \"tags\": {\n\"x\": \"y\"}, \"value\": 1}", true);
+    check("{\"name\": \"a\", \"val", false);
+    check("{\"name\": \"a\" \"value\": 1,", false);
+    check("\"name\": \"a\",", false);
+}
+
+#[test]
 fn an_array_among_json_lines_says_how_to_make_lines_of_it() {
     let body = b"\xef\xbb\xbf[\n{\"name\":\"a\",\"value\":1}\n [{\"name\":\"a\",\"value\":1}]\nx";
     let mut batch = Batch::new();

@@ -17,6 +17,7 @@
 //! a new field is float and integer in one body; 2.x refuses a body for one line.
 
 use crate::backend::{Outcome, TOO_LARGE};
+use crate::escape;
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
@@ -133,8 +134,7 @@ fn message(body: &str) -> Cow<'_, str> {
 
 /// The same, or its start, on one line and of a bounded length.
 pub(super) fn words(body: &str) -> String {
-    let message = message(body);
-    message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect()
+    escape::beginning(message(body).trim(), DETAIL_MAX)
 }
 
 /// Of Go's servers, among them InfluxDB 1.x and 2.x; of nginx; of ourselves.
@@ -261,6 +261,6 @@ mod tests {
         else {
             panic!("a missing database is held");
         };
-        assert_eq!(detail, "404 database not found");
+        assert_eq!(detail, "404 database\\nnot found");
     }
 }

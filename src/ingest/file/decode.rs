@@ -156,9 +156,8 @@ impl Decoder {
         let left = self.form.left();
         if !left.is_empty() {
             let left = left.get(..EXCERPT).unwrap_or(&left);
-            let text = format!("{}: {}", self.name, String::from_utf8_lossy(left));
             let marks = Marks::new(&[("file", &self.name)]);
-            context.refuse_about(marks, "incomplete_line", text.as_bytes());
+            context.refuse_about(marks, "incomplete_line", left);
         }
     }
 

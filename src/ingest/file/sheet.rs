@@ -75,7 +75,7 @@ impl<'s> Sheet<'s> {
         let prefix = if is_named { self.prefix } else { "" };
         let line = [prefix.as_bytes(), line].concat();
         let before = self.intake.batch.len();
-        self.intake.statsd_line(&line, &self.times, Who(None));
+        self.intake.statsd_line(&line, &self.times, Who::File(self.name));
         if self.intake.batch.len() == before {
             self.refusals.note(self.placed(&String::from_utf8_lossy(&line)));
         }
@@ -131,8 +131,8 @@ impl<'s> Sheet<'s> {
     }
 
     pub(super) fn refuse_table(&mut self, refused: &Refused) {
-        let text = format!("{}: {refused}", self.name);
-        self.intake.refuse("table_refused", 1, text.as_bytes(), Who(None));
+        let text = refused.to_string();
+        self.intake.refuse("table_refused", 1, text.as_bytes(), Who::File(self.name));
         self.refusals.note(refused.to_string());
     }
 
@@ -152,8 +152,7 @@ impl<'s> Sheet<'s> {
     }
 
     fn count(&self, reason: ParseError, count: u64, example: &str) {
-        let text = format!("{}: {example}", self.name);
-        self.intake.refuse(reason.label(), count, text.as_bytes(), Who(None));
+        self.intake.refuse(reason.label(), count, example.as_bytes(), Who::File(self.name));
     }
 
     fn limits(&self) -> Limits {

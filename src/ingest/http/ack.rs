@@ -17,6 +17,7 @@
 use super::answer::{Refusal, Web};
 use super::query;
 use crate::ingest::Ack as Asked;
+use crate::plural::counted;
 use crate::route::{Fate, Level, Loss, Receipt};
 use crate::units::Span;
 use axum::http::Uri;
@@ -92,10 +93,10 @@ impl Ack {
             Some(Level::Queued) | None => "on disk",
         };
         format!(
-            "after {:?}, {points} points are not {there} yet; they were taken, none is lost so far, \
-             and what becomes of them is open: only a request with an Idempotency-Key is safe to \
-             repeat",
-            Duration::from_millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0))
+            "after {:?}, {} not {there} yet, though taken; nothing is lost so far, and what becomes of \
+             it is open: only a request with an Idempotency-Key is safe to repeat",
+            Duration::from_millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0)),
+            counted(points, "point")
         )
     }
 }
@@ -139,7 +140,7 @@ fn lost(losses: &[Loss]) -> Refusal {
     let mut told = String::new();
     for Loss { backend, reason, points, detail } in losses {
         // Writing to a text does not fail.
-        let _ = write!(told, "; backend `{backend}`: {points} points, {reason}");
+        let _ = write!(told, "; backend `{backend}`: {}, {reason}", counted(*points, "point"));
         if let Some(detail) = detail {
             let _ = write!(told, " ({detail})");
         }

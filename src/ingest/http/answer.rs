@@ -2,7 +2,7 @@
 
 use crate::access::{Denial, Refused};
 use crate::books::Offender;
-use crate::ingest::intake::{Context, Intake, Who};
+use crate::ingest::intake::{Context, Intake};
 use crate::ingest::keys::Claim;
 use crate::net::Peer;
 use crate::origin::Protocol;
@@ -114,12 +114,12 @@ impl Refusal {
         let is_mute = example.is_empty() || self.reason == FORBIDDEN;
         let example = if is_mute { self.message.as_bytes() } else { example };
         match &self.offender {
-            None => web.refuse(self.reason, 1, example, Who(peer)),
+            None => web.refuse(self.reason, 1, example, peer.into()),
             Some(offender) => {
                 let mut router = web.router.clone();
                 router.of_principal(offender.principal.clone());
                 router.about(offender.marks.clone());
-                web.refuse_of(&router, self.reason, 1, example, Who(peer));
+                web.refuse_of(&router, self.reason, 1, example, peer.into());
             }
         }
         let mut response = respond(self.said(web));
@@ -268,7 +268,7 @@ pub(super) fn count(refusals: &Refusals<'_>, intake: &Intake, peer: Option<&Peer
     for (reason, total) in refusals.by_reason() {
         let example = refusals.listed().iter().find(|item| item.reason == reason);
         let example = example.map_or("", |it| it.item.map_or(&*it.message, |item| item.get()));
-        intake.refuse(reason.label(), total as u64, example.as_bytes(), Who(peer));
+        intake.refuse(reason.label(), total as u64, example.as_bytes(), peer.into());
     }
 }
 
@@ -287,4 +287,4 @@ pub(super) const JSON: &str = "application/json; charset=utf-8";
 const SOON: Duration = Duration::from_secs(1);
 
 /// Why a request is refused whose sender may not write all of it.
-const FORBIDDEN: &str = "forbidden";
+pub const FORBIDDEN: &str = "forbidden";

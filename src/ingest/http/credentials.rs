@@ -116,7 +116,7 @@ fn by_connection(request: &Request, access: &Access, web: &Web) -> Result<Gate, 
     let proof = peer.map(|peer| certified(peer, certificate)).unwrap_or_default();
     match access.by_connection(&web.listener, &proof) {
         Gate::Shut => {
-            let refusal = Refusal::new(401, "unauthenticated", MISSING);
+            let refusal = Refusal::new(401, UNAUTHENTICATED, MISSING);
             Err(refusal.challenging(access.challenges()))
         }
         gate => Ok(gate),
@@ -183,6 +183,9 @@ fn in_query(text: &str) -> Result<Option<Credential>, Unreadable> {
     let has_any = !username.is_empty() || !password.is_empty();
     Ok(has_any.then_some(Credential::Basic { username, password }))
 }
+
+/// Why a request is refused whose sender has to be known, and is not.
+pub const UNAUTHENTICATED: &str = "unauthenticated";
 
 const MISSING: &str = "who writes here has to say who he is; nothing of the request was kept";
 const WRONG: &str = "nobody has these credentials; nothing of the request was kept";

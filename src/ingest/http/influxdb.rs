@@ -11,7 +11,7 @@ use super::credentials::Sender;
 use super::taking::take;
 use super::{body, query};
 use crate::ingest::bodies::Whole;
-use crate::ingest::intake::{Intake, Who};
+use crate::ingest::intake::Intake;
 use crate::net::Peer;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
@@ -51,7 +51,7 @@ async fn take_lines(request: Request, web: &Web, peer: Option<&Peer>) -> Result<
         let mut report = Report::default();
         let Intake { router, batch, .. } = intake;
         parse_body(body, &options, batch, |refused| {
-            web.refuse_of(router, refused.reason.label(), 1, refused.line, Who(peer));
+            web.refuse_of(router, refused.reason.label(), 1, refused.line, peer.into());
             report.add(&refused);
         });
         Ok(report.answer(intake.batch.len()))

@@ -7,7 +7,7 @@
 use super::answer::{Refusal, Taken, Web, Words, count, reply, respond};
 use super::taking::take;
 use super::{ack, query};
-use crate::ingest::intake::{Intake, Who};
+use crate::ingest::intake::Intake;
 use crate::net::Peer;
 use crate::route::Fate;
 use axum::extract::{Request, State};
@@ -66,7 +66,7 @@ fn parse_put(body: &[u8], flags: &Flags, intake: &mut Intake, peer: Option<&Peer
         Err(error) => {
             intake.forget();
             let example = body.get(..body.len().min(EXAMPLE_BYTES)).unwrap_or(&[]);
-            intake.refuse(error.reason().label(), 1, example, Who(peer));
+            intake.refuse(error.reason().label(), 1, example, peer.into());
             return body_error(error);
         }
     };

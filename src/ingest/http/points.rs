@@ -6,7 +6,7 @@
 use super::answer::{Refusal, Taken, Web, Words, count, reply};
 use super::query;
 use super::taking::take;
-use crate::ingest::intake::{Intake, Who};
+use crate::ingest::intake::Intake;
 use crate::net::Peer;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -88,7 +88,7 @@ async fn take_point(
             Ok(()) => json::Outcome { accepted: 1, ..json::Outcome::default() }
                 .answer(query::has(text, "details")),
             Err(error) => {
-                intake.refuse(error.reason.label(), 1, uri.path().as_bytes(), Who(peer));
+                intake.refuse(error.reason.label(), 1, uri.path().as_bytes(), peer.into());
                 one_rejected(&error.message)
             }
         })

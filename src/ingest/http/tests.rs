@@ -186,6 +186,10 @@ async fn requests_that_are_refused_as_a_whole() {
         assert_eq!(count(&after), count(&before) + 1, "{request} {headers}: {after:?}");
         if status == 405 {
             assert!(answer.head.contains("\r\nallow: "), "{}", answer.head);
+            let (text, path) = (error["message"].to_string(), request.split(' ').nth(1).unwrap());
+            assert!(text.contains("POST, for example: curl "), "{text}");
+            let stem = path.trim_end_matches("/x");
+            assert!(text.rsplit_once(' ').unwrap().1.contains(stem), "{text}");
         }
         if reason == "unsupported_encoding" {
             assert!(answer.head.contains("accept-encoding: gzip, deflate, zstd"));

@@ -2,7 +2,8 @@
 
 use super::content::Problem;
 use super::reason::Reason;
-use crate::tls;
+use crate::escape;
+use crate::tls::{self, client::Told};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize;
@@ -57,7 +58,7 @@ pub(super) async fn refused(answer: Response, is_ours: bool, signed: bool) -> Fa
     let body = beginning(answer).await;
     let said: Said = serde_json::from_slice(&body).unwrap_or_default();
     let words = [said.reason, said.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS).collect();
+    let words = escape::beginning(&words, WORDS);
     let text = if words.is_empty() { status.to_string() } else { format!("{status}: {words}") };
     match status {
         StatusCode::UNAUTHORIZED if signed => Failure::Passing(Problem(reason, text), after),
@@ -91,7 +92,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// A request, or its answer, broke off.
 pub(super) fn broken(error: reqwest::Error) -> Failure {
-    let text = tls::client::explain(&error).unwrap_or_else(|| innermost(&error.without_url()));
+    let text = tls::client::explain(&error, Told::ByGateway)
+        .unwrap_or_else(|| innermost(&error.without_url()));
     Failure::Passing(away(text), None)
 }
 

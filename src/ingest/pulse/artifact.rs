@@ -85,7 +85,10 @@ impl Artifacts {
             .redirect(reqwest::redirect::Policy::none())
             .tls_backend_preconfigured(tls.config(&["h2", "http/1.1"]))
             .build()
-            .map_err(|error| tls::client::explain(&error).unwrap_or_else(|| error.to_string()))?;
+            .map_err(|error| {
+                tls::client::explain(&error, tls::client::Told::ByGateway)
+                    .unwrap_or_else(|| error.to_string())
+            })?;
         let credentials = tasks.client_id.as_ref().zip(tasks.access_token.as_ref());
         Ok(Self {
             root,

@@ -7,6 +7,7 @@
 
 use super::reason::Reason;
 use crate::gzip;
+use crate::plural::counted;
 use reqwest::header::HeaderMap;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
@@ -55,7 +56,10 @@ impl Claims {
 impl Claim {
     fn check(&self, bytes: &[u8], which: &str) -> Result<(), Problem> {
         if let Some(length) = self.length.filter(|length| *length != bytes.len() as u64) {
-            let text = format!("{which} it has {} bytes, and should have {length}", bytes.len());
+            let text = format!(
+                "{which} it has {}, and should have {length}",
+                counted(bytes.len() as u64, "byte")
+            );
             return Err(Problem(Reason::Length, text));
         }
         if let Some(sha256) = self.sha256.as_ref().filter(|sha256| **sha256 != hex_sha256(bytes)) {

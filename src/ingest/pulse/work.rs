@@ -8,6 +8,7 @@ use crate::access::Scopes;
 use crate::ingest::file::Decoder;
 use crate::ingest::intake::{Context, Intake};
 use crate::ingest::keys::{Claim, Claimed, Fingerprint, Patience};
+use crate::plural::counted;
 use crate::route::{Fate, Level, Loss, Receipt, Slip};
 use lapin::message::Delivery;
 use lapin::options::BasicAckOptions;
@@ -188,8 +189,8 @@ impl Desk {
                 let mut told = String::new();
                 for loss in losses {
                     // Writing to a text does not fail.
-                    let _ =
-                        write!(told, "{}: {} points, {}; ", loss.backend, loss.points, loss.reason);
+                    let points = counted(loss.points, "point");
+                    let _ = write!(told, "{}: {points}, {}; ", loss.backend, loss.reason);
                 }
                 Ok(Err(Problem(Reason::Lost, told)))
             }

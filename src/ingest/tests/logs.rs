@@ -55,6 +55,27 @@ async fn every_socket_is_told_once() {
     assert_eq!(log.lines("listening"), expected);
 }
 
+/// Nobody is at the other end of a file.
+#[tokio::test]
+async fn what_is_refused_of_a_file_is_told_with_its_name() {
+    let log = Log::listen();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    crate::ingest::file::tests::refuse_line_and_file(path.clone()).await;
+    let told = log.lines("refused");
+    let expected = json!([
+        {
+            "message": "refused", "listener": "files", "reason": "invalid_json", "file": path,
+            "example": "line 1: the JSON is broken at column 2 nonsense", "suppressed": 0,
+        },
+        {
+            "message": "refused", "listener": "files", "reason": "file_failed", "file": path,
+            "example": "no more", "suppressed": 0,
+        },
+    ]);
+    assert_eq!(Value::from(told), expected);
+}
+
 #[tokio::test]
 async fn a_flood_of_bad_lines_is_a_line_for_each_reason() {
     let log = Log::listen();

@@ -324,7 +324,7 @@ async fn the_next_of_its_form_is_known() {
             let mut intake = context.intake();
             take(input, &mut intake, false, TimeRange::ALL);
             assert_eq!((intake.batch.len(), intake.len()), (points, 1), "{input:?}");
-            intake.submit_and_tell(Who(None), |_, _| {});
+            intake.submit_and_tell(Who::Unknown, |_, _| {});
         }
     }
     drop(context);

@@ -10,6 +10,7 @@ use super::{Letters, letters_dir, letters_file};
 use crate::books::Books;
 use crate::clock::Clock;
 use crate::database;
+use crate::plural::{counted, was};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -126,8 +127,11 @@ impl DeadLetters {
         }
         let Sum { letters, points } = sum;
         Err(format!(
-            "{}; of others, {letters} letters with {points} points were purged",
-            problems.join("; ")
+            "{}; of others, {} with {} {} purged",
+            problems.join("; "),
+            counted(letters, "letter"),
+            counted(points, "point"),
+            was(letters)
         ))
     }
 

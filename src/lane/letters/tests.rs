@@ -289,7 +289,7 @@ fn one_file_that_cannot_be_read_costs_no_other() {
     assert_eq!(rig.all.letter(None, places[0].id).unwrap().unwrap().heading.points, 5);
     assert!(rig.all.letter(None, 1).is_err(), "it may be in there");
     let problem = rig.all.purge(&which).unwrap_err();
-    assert!(problem.contains("blocked.db") && problem.contains("1 letters with 5"), "{problem}");
+    assert!(problem.contains("blocked.db") && problem.contains("1 letter with 5"), "{problem}");
     rig.balances();
 }
 
