@@ -20,7 +20,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY
 use reqwest::{Response, Url};
 use std::path::Path;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use verdict::Told;
 
 /// One gateway.
@@ -74,14 +74,14 @@ impl Client {
         shown(&self.address()).to_owned()
     }
 
-    /// Sends JSON lines until it is known what became of them, or `deadline`; what goes wrong
-    /// meanwhile is told.
+    /// Sends JSON lines until it is known what became of them, or `deadline`. After each failure `rest` is
+    /// told why, and waits.
     pub async fn put(
         &self,
         key: &str,
         lines: Bytes,
         deadline: Instant,
-        mut tell: impl FnMut(&str),
+        rest: impl AsyncFn(&str, Pause),
     ) -> Verdict {
         let mut why = "no answer came in time".to_owned();
         for failures in 0.. {
@@ -90,15 +90,14 @@ impl Client {
             };
             let Verdict::Again { why: reason, after } = verdict else { return verdict };
             why = reason;
-            tell(&why);
-            let pause = pause(failures, after, random());
-            if Instant::now() + pause >= deadline {
+            let pause = Pause::new(failures, after, random());
+            if Instant::now() + pause.whole() >= deadline {
                 if let Some(after) = after {
                     why.push_str(&format!("; it asks to be left alone for {} s", after.as_secs()));
                 }
                 break;
             }
-            sleep(pause).await;
+            rest(&why, pause).await;
         }
         Verdict::Again { why, after: None }
     }
@@ -178,12 +177,27 @@ async fn told(mut response: Response) -> reqwest::Result<Told> {
     Ok(Told { status, after: after.map(Duration::from_secs), replayed, conflict, body })
 }
 
-/// How long to wait after so many failures: twice as long each time, less by chance so that many
-/// senders do not return in one instant; not earlier than the gateway wishes, within reason.
-fn pause(failures: u32, after: Option<Duration>, random: f64) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(20)).min(LONGEST_PAUSE);
-    let wish = after.unwrap_or_default().min(LONGEST_WISH);
-    wish.saturating_add(doubled.mul_f64(random.clamp(0.1, 1.0)))
+/// How long to wait after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// As the gateway wishes, within reason.
+    pub asked: Duration,
+    /// Beyond that: twice as long after each failure, less by chance so that many senders do not return
+    /// in one instant.
+    pub own: Duration,
+}
+
+impl Pause {
+    fn new(failures: u32, after: Option<Duration>, random: f64) -> Self {
+        let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(20)).min(LONGEST_PAUSE);
+        let own = doubled.mul_f64(random.clamp(0.1, 1.0));
+        Self { asked: after.unwrap_or_default().min(LONGEST_WISH), own }
+    }
+
+    /// Both.
+    pub const fn whole(self) -> Duration {
+        self.asked.saturating_add(self.own)
+    }
 }
 
 /// The header that says of which file the points are.
@@ -215,6 +229,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tokio::time::sleep;
 
     #[test]
     fn addresses_are_completed() {
@@ -254,6 +269,7 @@ mod tests {
 
     #[test]
     fn pauses_double_and_heed_the_gateway() {
+        let pause = |failures, after, random| Pause::new(failures, after, random).whole();
         assert_eq!(pause(0, None, 1.0), Duration::from_millis(100));
         assert_eq!(pause(3, None, 1.0), Duration::from_millis(800));
         assert_eq!(pause(900, None, 1.0), LONGEST_PAUSE);
@@ -278,7 +294,11 @@ mod tests {
         let place = Place::at(&to);
         let client = Client::new(&place, false).unwrap();
         let deadline = Instant::now() + wait;
-        let verdict = client.put("k", Bytes::from_static(b"{}\n"), deadline, |_| ()).await;
+        let verdict = client
+            .put("k", Bytes::from_static(b"{}\n"), deadline, async |_, pause| {
+                sleep(pause.whole()).await
+            })
+            .await;
         served.await.unwrap();
         verdict
     }

@@ -2,13 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 /// Lines that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     news: Notify,
+    /// Cancelled when the log has ended.
+    closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -17,8 +22,6 @@ struct Waiting {
     bytes: Vec<u8>,
     /// Of each of them, which of the log's points it is.
     places: VecDeque<u64>,
-    /// The log has ended.
-    closed: bool,
 }
 
 /// Lines for one request.
@@ -45,8 +48,19 @@ impl Queue {
 
     /// Nothing is added any more.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.closed.cancel();
         self.news.notify_one();
+    }
+
+    /// Waits so long, until the log ends: whoever waits for the rest to be sent gives it little time.
+    pub(super) async fn rest(&self, pause: Duration) {
+        if self.closed.is_cancelled() {
+            return sleep(pause.min(LAST_PAUSE)).await;
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.closed.cancelled() => {}
+        }
     }
 
     /// The oldest lines, as many as make a good request; none once the queue is closed and empty.
@@ -57,7 +71,7 @@ impl Queue {
                 if !waiting.places.is_empty() {
                     return Some(waiting.take());
                 }
-                if waiting.closed {
+                if self.closed.is_cancelled() {
                     return None;
                 }
             }
@@ -105,9 +119,13 @@ pub(super) const BYTES_MAX: usize = 4 << 20;
 /// Of one request.
 const REQUEST_MAX: usize = 256 << 10;
 
+/// Between attempts once the log has ended.
+const LAST_PAUSE: Duration = Duration::from_millis(200);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::Instant;
 
     #[tokio::test]
     async fn lines_come_in_order_and_in_requests_of_a_good_size() {
@@ -124,6 +142,23 @@ mod tests {
         }
         assert_eq!(taken, pushed as u64);
         assert!(places.into_iter().eq(0..taken));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_log_ends_a_rest_and_makes_the_others_short() {
+        let (queue, began) = (Queue::default(), Instant::now());
+        queue.rest(Duration::from_secs(2)).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(2));
+        let ends = async {
+            sleep(Duration::from_secs(1)).await;
+            queue.close();
+        };
+        tokio::join!(queue.rest(Duration::from_secs(3600)), ends);
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+        queue.rest(Duration::from_secs(3600)).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(3) + LAST_PAUSE);
+        queue.rest(Duration::from_millis(1)).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(3001) + LAST_PAUSE);
     }
 
     #[test]

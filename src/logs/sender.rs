@@ -2,13 +2,13 @@
 
 use super::once::{Log, Once};
 use super::queue::{Lines, Queue};
-use crate::client::{Client, Place, RUN, TASK, Taken, Verdict};
+use crate::client::{Client, Pause, Place, RUN, TASK, Taken, Verdict};
 use bytes::Bytes;
 use protocols::json::write_prefixed;
 use std::borrow::Cow;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// The thread.
 pub(super) struct Sender {
@@ -166,7 +166,12 @@ impl Work {
         let body = self.body(lines);
         loop {
             let deadline = Instant::now() + ROUND;
-            match client.put(key, body.clone(), deadline, |why| self.away(why)).await {
+            let rest = async |why: &str, pause: Pause| {
+                self.away(why);
+                sleep(pause.asked).await;
+                self.queue.rest(pause.own).await;
+            };
+            match client.put(key, body.clone(), deadline, rest).await {
                 Verdict::Again { why, .. } => self.away(&why),
                 known => return known,
             }

@@ -7,12 +7,12 @@
 use super::batch::Batch;
 use super::book::{Begun, Book};
 use super::totals::Totals;
-use crate::client::{Client, Taken, Verdict};
+use crate::client::{Client, Pause, Taken, Verdict};
 use bytes::Bytes;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Why a file was not gone through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ async fn send(
         return Ok(totals);
     }
     let body = Bytes::from(std::mem::take(&mut batch.body));
-    match client.put(&key, body.clone(), deadline, |_| ()).await {
+    let rest = async |_: &str, pause: Pause| sleep(pause.whole()).await;
+    match client.put(&key, body.clone(), deadline, rest).await {
         Verdict::Taken(taken) => count(&taken, &batch.lines, &mut totals),
         Verdict::Unsettled(why) => {
             totals.unsettled += batch.lines.len() as u64;
