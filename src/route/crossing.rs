@@ -13,14 +13,14 @@ use super::forms;
 use super::memo;
 use super::router::{Router, Table};
 use super::script::Script;
-use super::way::{Done, Step, Way};
+use super::way::{Done, LineHead, Step, Way};
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
 use crate::lane::{Front, Reading, WindowPlace, series_hash};
 use crate::origin::Origin;
 use protocols::statsd::{Split, is_plain_number};
-use protocols::{Batch, Point, UnixNanos};
+use protocols::{Batch, Measure, Point, UnixNanos};
 
 /// One batch on its way.
 pub struct Crossing<'t> {
@@ -40,6 +40,10 @@ pub struct Crossing<'t> {
     steps: Vec<Step>,
     /// Where the series of the last point stands in windows.
     places: Vec<WindowPlace>,
+    /// Whether anybody wants to know what its lines begin with.
+    is_remembered: bool,
+    heads: Vec<LineHead>,
+    text: Vec<u8>,
     /// Whether `steps` are all that was done with the last point, and hold for the next of its series.
     lasting: bool,
     script: Script,
@@ -94,6 +98,9 @@ impl<'t> Crossing<'t> {
             shaped: Shaped::default(),
             steps: Vec::new(),
             places: Vec::new(),
+            is_remembered: false,
+            heads: Vec::new(),
+            text: Vec::new(),
             lasting: true,
             script: Script::default(),
         }
@@ -118,6 +125,18 @@ impl<'t> Crossing<'t> {
     pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         self.script.begin(false);
         self.pass(point, line)
+    }
+
+    /// As [`point`](Self::point), if it may be asked what was [done](Self::done).
+    ///
+    /// # Errors
+    ///
+    /// As for [`point`](Self::point).
+    pub fn remember(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
+        self.is_remembered = true;
+        let passed = self.point(point, line);
+        self.is_remembered = false;
+        passed
     }
 
     fn pass(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
@@ -210,13 +229,15 @@ impl<'t> Crossing<'t> {
 
     /// What was done with the last point, if the same can be done with the next of its series.
     pub fn done(&self) -> Option<Done<'_>> {
-        let Self { steps, places, .. } = self;
-        self.lasting.then_some(Done { steps, places })
+        let Self { steps, places, heads, text, .. } = self;
+        self.lasting.then_some(Done { steps, places, heads, text })
     }
 
     fn forget(&mut self) {
         self.steps.clear();
         self.places.clear();
+        self.heads.clear();
+        self.text.clear();
     }
 
     /// Whether each point pays for itself.
@@ -246,12 +267,12 @@ impl<'t> Crossing<'t> {
     /// [current](Self::is_current). Answers whether that could be done; if not, nothing has happened.
     #[inline]
     pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
-        let Way { shape, steps, needs, .. } = known.way;
+        let Way { shape, steps, needs, keeps, .. } = known.way;
         if needs.plain && !self.relays_all(steps, line) {
             return false;
         }
         let measure = if needs.number { shape.measure(line) } else { None };
-        if measure.is_some() != needs.number {
+        if measure.is_some() != needs.number || *keeps > 0 && !measure.is_some_and(is_finite) {
             return false;
         }
         // Whoever asks again is told why; a series that is known has no need of its hash.
@@ -260,7 +281,7 @@ impl<'t> Crossing<'t> {
         {
             return false;
         }
-        let mut places = known.places.iter();
+        let (mut places, mut heads) = (known.places.iter(), known.heads.iter());
         for step in steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
@@ -268,6 +289,12 @@ impl<'t> Crossing<'t> {
                     let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
                     if let Some(((front, place), measure)) = front.zip(measure.as_ref()) {
                         front.repeat(*place, measure);
+                    }
+                }
+                Step::Keep { lane, route } => {
+                    if let Some((head, measure)) = heads.next().zip(measure.as_ref()) {
+                        let known = (head.of(known.text), head.hash);
+                        self.keep((lane.into(), route.into()), known, measure);
                     }
                 }
                 Step::Relay { lane, route } => {
@@ -282,7 +309,7 @@ impl<'t> Crossing<'t> {
     /// Whether every lane that was handed the earlier line as it came can take this one, too.
     fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
         let takes = |step: &Step| match step {
-            Step::Take(_) | Step::Absorb(_) => true,
+            Step::Take(_) | Step::Absorb(_) | Step::Keep { .. } => true,
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(*lane));
                 front.is_some_and(|front| front.fits(line.line))
@@ -310,6 +337,36 @@ impl<'t> Crossing<'t> {
         front.zip(rule).is_some_and(|(front, rule)| front.relay(line, &rule.via))
     }
 
+    #[inline]
+    fn keep(
+        &mut self,
+        (lane, route): (usize, usize),
+        (head, hash): (&[u8], u64),
+        measure: &Measure<'_>,
+    ) {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        if let Some((front, rule)) = front.zip(rule) {
+            front.keep(head, hash, measure, &rule.via);
+        }
+    }
+
+    /// Notes how a lane can be given the next point of the series, if it is one that
+    /// [keeps](Front::keep) points.
+    fn kept(
+        &mut self,
+        (lane, route): (usize, usize),
+        point: &Point<'_>,
+        hash: u64,
+    ) -> Option<Step> {
+        let front = self.fronts.get(lane).filter(|_| self.is_remembered)?;
+        let (lane, route) = (u16::try_from(lane).ok()?, u16::try_from(route).ok()?);
+        let start = u32::try_from(self.text.len()).ok()?;
+        front.head_of_kept(point, &mut self.text)?;
+        let text = (start, u32::try_from(self.text.len()).ok()?);
+        self.heads.push(LineHead { hash, text });
+        Some(Step::Keep { lane, route })
+    }
+
     fn taken(&mut self, route: usize) {
         if let Some(taken) = self.taken.get_mut(route) {
             *taken += 1;
@@ -327,7 +384,10 @@ impl<'t> Crossing<'t> {
             let Some(front) = self.fronts.get_mut(lane) else { continue };
             self.script.write(front, (lane, route), point, hash);
             let place = front.take(point, hash, &rule.via);
-            let step = place.and(u16::try_from(lane).ok()).map(Step::Absorb);
+            let step = match place {
+                Some(_) => u16::try_from(lane).ok().map(Step::Absorb),
+                None => self.kept((lane, route), point, hash),
+            };
             self.note(step);
             self.places.extend(place);
         }
@@ -344,6 +404,15 @@ impl<'t> Crossing<'t> {
         } else {
             self.submitted.unmatched += 1;
         }
+    }
+}
+
+/// Whether what it says is; the smallest rates make of the largest numbers what is none.
+#[inline]
+const fn is_finite(measure: Measure<'_>) -> bool {
+    match measure {
+        Measure::Count { delta, rate } => (delta / rate).is_finite(),
+        _ => true,
     }
 }
 
