@@ -111,9 +111,8 @@ pub fn measure(host: &Host, rounds: u32, seconds: f64) -> Result<Fanout> {
             trials.push(trial.with_context(|| told(lanes))?);
         }
     }
-    let cost = |(backend, own, others): &(Lane, Lane, &[Lane])| {
-        Cost::of(*backend, *own, others, &columns)
-    };
+    let cost =
+        |(backend, own, others): &(Lane, Lane, &[Lane])| Cost::of(*backend, *own, others, &columns);
     Ok(Fanout {
         costs: COSTS.iter().map(cost).collect(),
         cases: columns.iter().map(|(lanes, trials)| Case::of(lanes, trials)).collect(),
@@ -235,7 +234,11 @@ impl Lane {
 
     fn section(self, peers: &Peers, seconds: f64) -> Result<String> {
         let windows = |shelf: &Shelf| {
-            format!("{}flush = \"{}ms\"\n", influxdb(&shelf.url()), (seconds.min(LONGEST) * 1e3) as u64)
+            format!(
+                "{}flush = \"{}ms\"\n",
+                influxdb(&shelf.url()),
+                (seconds.min(LONGEST) * 1e3) as u64
+            )
         };
         let points = |url: &str| {
             format!("{}aggregate = false\nspool = false\nmemory = \"{MEMORY}\"\n", influxdb(url))
@@ -270,12 +273,7 @@ fn closed_port() -> Result<String> {
 
 impl Cost {
     /// Of one that costs as much as `alike` when it is alone, beside others.
-    fn of(
-        backend: Lane,
-        alike: Lane,
-        others: &[Lane],
-        columns: &[(&[Lane], Vec<Trial>)],
-    ) -> Self {
+    fn of(backend: Lane, alike: Lane, others: &[Lane], columns: &[(&[Lane], Vec<Trial>)]) -> Self {
         let rounds = |lanes: &[Lane]| -> Vec<f64> {
             let column = columns.iter().find(|(of, _)| *of == lanes);
             let trials = column.map(|(_, trials)| trials.as_slice()).unwrap_or_default();

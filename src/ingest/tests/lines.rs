@@ -11,7 +11,7 @@ use crate::origin::Protocol;
 use crate::route::Memo;
 use proptest::prelude::*;
 use protocols::Encode;
-use protocols::statsd::{Encoder, TagDialect};
+use protocols::statsd::{Encoder, TagDialect, splits};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -181,6 +181,27 @@ fn line() -> impl Strategy<Value = String> {
 fn paused() -> tokio::runtime::Runtime {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap()
+}
+
+/// So that one backend more costs no other one anything: a line that is not known is parsed, routed
+/// and looked for in every window.
+#[tokio::test(start_paused = true)]
+async fn lines_that_are_sent_as_points_are_known_again() {
+    let (yard, _) = yard(Access::default());
+    let (mut memo, mut intake) = (Memo::default(), yard.context(Protocol::Statsd).intake());
+    let table = intake.table();
+    let mut is_known = |line: &str| {
+        intake.lines(&table, &mut memo, false).take([line.as_bytes()], |_| None);
+        let head = splits(line.as_bytes()).next().unwrap().unwrap().head;
+        memo.print(&head).and_then(|print| memo.seek(print)).is_some()
+    };
+    for line in ["p.a:1|c", "p.a:1|ms", "p.b:1|g", "p.b:1|c|@0.5|#b:2,a:1", "p.d:1|h"] {
+        assert!(is_known(line), "{line}");
+    }
+    // Another form, a name that has to be changed, a member of a set.
+    for line in ["p.c:1|c", "p=e:1|c", "p.a:1|s", "n.a:1|c"] {
+        assert!(!is_known(line), "{line}");
+    }
 }
 
 /// Otherwise it would hold the place of a series for one window more.
