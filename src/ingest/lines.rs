@@ -138,8 +138,15 @@ impl Lines<'_> {
 
     #[inline]
     fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
-        let known = self.memo.known(found);
-        known.is_some_and(|known| self.crossing.repeat(&known, line))
+        let Some(known) = self.memo.known(found) else { return false };
+        if !known.way.needs.point {
+            return self.crossing.repeat(&known, line, None);
+        }
+        let parsed = self.context.grammar.statsd(line.line, &self.times, self.batch);
+        let point = self.batch.point(0).filter(|_| parsed == Ok(0) && self.batch.len() == 1);
+        let done = point.is_some_and(|point| self.crossing.repeat(&known, line, Some(&point)));
+        self.batch.clear();
+        done
     }
 
     fn parse(&mut self, line: &[u8], seen: Option<&Seen<'_>>, peer: impl Fn() -> Option<Peer>) {

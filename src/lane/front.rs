@@ -143,6 +143,12 @@ impl<'a> Front<'a> {
         stencil.head(point.name, point.tags, Kind::Sample, out).filter(|()| is_reading)
     }
 
+    /// Whether every point goes the same way, by [`take`](Self::take) and to an encoder: the lane sums
+    /// nothing up, and sends no line as it came, which its value would decide.
+    pub fn passes(&self) -> bool {
+        !self.lane.settings.aggregate && self.lane.verbatim.is_none()
+    }
+
     /// Appends what all lines for points of a series and kind begin with, which come without a time, if
     /// [`keep`](Self::keep) may be given those points; nothing, if it refuses all of them.
     pub fn head_of_kept(&self, point: &Point<'_>, out: &mut Vec<u8>) -> Option<()> {

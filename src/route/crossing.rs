@@ -214,14 +214,15 @@ impl<'t> Crossing<'t> {
             if rule.rewrite.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let sent = rule.sent(*point, &mut scratch);
-                self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), (place, rule));
+                let hash = series_hash(sent.name, sent.tags);
+                self.hand_over(lanes, (&sent, None), hash, (place, rule));
                 self.scratch = scratch;
                 return;
             }
             let left = line.map_or(lanes, |line| self.relay(lanes, point, line, place));
             if left != LaneSet::default() {
                 let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                self.hand_over(left, point, hash, (place, rule));
+                self.hand_over(left, (point, line), hash, (place, rule));
             }
         });
         self.arrived(routed);
@@ -264,11 +265,17 @@ impl<'t> Crossing<'t> {
     }
 
     /// Does with a line what was done with an earlier one of its head, which is
-    /// [current](Self::is_current). Answers whether that could be done; if not, nothing has happened.
+    /// [current](Self::is_current); `point` is the one of this line, if the way
+    /// [needs](super::way::Needs) it. Answers whether that could be done; if not, nothing has happened.
     #[inline]
-    pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
+    pub fn repeat(
+        &mut self,
+        known: &memo::Known<'_>,
+        line: &Split<'_>,
+        point: Option<&Point<'_>>,
+    ) -> bool {
         let Way { shape, steps, needs, keeps, .. } = known.way;
-        if needs.plain && !self.relays_all(steps, line) {
+        if needs.plain && !self.relays_all(steps, line) || needs.point && point.is_none() {
             return false;
         }
         let measure = if needs.number { shape.measure(line) } else { None };
@@ -297,6 +304,11 @@ impl<'t> Crossing<'t> {
                         self.keep((lane.into(), route.into()), known, measure);
                     }
                 }
+                Step::Copy { lane, route } => {
+                    if let Some((head, point)) = heads.next().zip(point) {
+                        self.copy((lane.into(), route.into()), head.hash, point);
+                    }
+                }
                 Step::Relay { lane, route } => {
                     self.relay_to(lane.into(), line.line, route.into());
                 }
@@ -309,7 +321,7 @@ impl<'t> Crossing<'t> {
     /// Whether every lane that was handed the earlier line as it came can take this one, too.
     fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
         let takes = |step: &Step| match step {
-            Step::Take(_) | Step::Absorb(_) | Step::Keep { .. } => true,
+            Step::Take(_) | Step::Absorb(_) | Step::Keep { .. } | Step::Copy { .. } => true,
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(*lane));
                 front.is_some_and(|front| front.fits(line.line))
@@ -350,21 +362,32 @@ impl<'t> Crossing<'t> {
         }
     }
 
-    /// Notes how a lane can be given the next point of the series, if it is one that
-    /// [keeps](Front::keep) points.
+    fn copy(&mut self, (lane, route): (usize, usize), hash: u64, point: &Point<'_>) {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        if let Some((front, rule)) = front.zip(rule) {
+            front.take(point, hash, &rule.via);
+        }
+    }
+
+    /// Notes how a lane can be given the next point of the series that is none of a window: by
+    /// [keeping](Front::keep) it, or, if the point is just what the line says, by a copy.
     fn kept(
         &mut self,
         (lane, route): (usize, usize),
-        point: &Point<'_>,
+        (point, line): (&Point<'_>, Option<&[u8]>),
         hash: u64,
     ) -> Option<Step> {
         let front = self.fronts.get(lane).filter(|_| self.is_remembered)?;
         let (lane, route) = (u16::try_from(lane).ok()?, u16::try_from(route).ok()?);
         let start = u32::try_from(self.text.len()).ok()?;
-        front.head_of_kept(point, &mut self.text)?;
+        let step = match front.head_of_kept(point, &mut self.text) {
+            Some(()) => Step::Keep { lane, route },
+            None if line.is_some() && front.passes() => Step::Copy { lane, route },
+            None => return None,
+        };
         let text = (start, u32::try_from(self.text.len()).ok()?);
         self.heads.push(LineHead { hash, text });
-        Some(Step::Keep { lane, route })
+        Some(step)
     }
 
     fn taken(&mut self, route: usize) {
@@ -376,7 +399,7 @@ impl<'t> Crossing<'t> {
     fn hand_over(
         &mut self,
         lanes: LaneSet,
-        point: &Point<'_>,
+        (point, line): (&Point<'_>, Option<&[u8]>),
         hash: u64,
         (route, rule): (usize, &Rule),
     ) {
@@ -386,7 +409,7 @@ impl<'t> Crossing<'t> {
             let place = front.take(point, hash, &rule.via);
             let step = match place {
                 Some(_) => u16::try_from(lane).ok().map(Step::Absorb),
-                None => self.kept((lane, route), point, hash),
+                None => self.kept((lane, route), (point, line), hash),
             };
             self.note(step);
             self.places.extend(place);

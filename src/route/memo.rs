@@ -29,7 +29,7 @@ pub struct Memo {
     ways: Ways,
     /// Where series stand that are in more than one window.
     places: Vec<WindowPlace>,
-    /// What lanes write that keep points.
+    /// What lanes need to know that keep or copy points.
     heads_of_lines: Vec<LineHead>,
     text: Vec<u8>,
     /// Of series that have many places and are kept, where in the two lists above they begin.
@@ -66,7 +66,7 @@ pub struct Known<'m> {
     pub way: &'m Way,
     /// Where the series stands in one window after the other.
     pub places: &'m [WindowPlace],
-    /// What lanes write that keep its points.
+    /// What lanes need to know that keep or copy its points.
     pub heads: &'m [LineHead],
     /// Where these stand.
     pub text: &'m [u8],

@@ -22,6 +22,13 @@ pub enum Step {
         /// Its place in the table.
         route: u16,
     },
+    /// The lane is handed the point as it was parsed, for the route.
+    Copy {
+        /// Its place in the table.
+        lane: u16,
+        /// Its place in the table.
+        route: u16,
+    },
     /// The lane hands the line on as it came, for the route.
     Relay {
         /// Its place in the table.
@@ -38,13 +45,13 @@ pub struct Done<'a> {
     pub steps: &'a [Step],
     /// Where the series stands in the windows of those that absorb it, one after the other.
     pub places: &'a [WindowPlace],
-    /// What those that keep it write, one after the other.
+    /// What those that keep or copy it need to know, one after the other.
     pub heads: &'a [LineHead],
     /// Where these stand.
     pub text: &'a [u8],
 }
 
-/// What a lane needs to know of a series to write its points.
+/// What a lane needs to know of a series to write its points; one that copies them, only the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineHead {
     /// That of the series.
@@ -73,7 +80,7 @@ pub struct Way {
     pub needs: Needs,
     /// The lanes that absorb their points, in the order of the steps.
     pub lanes: Box<[u16]>,
-    /// How many lanes keep their points.
+    /// How many lanes keep or copy their points.
     pub keeps: usize,
 }
 
@@ -84,6 +91,8 @@ pub struct Needs {
     pub number: bool,
     /// That its value is plain, so that the line can go out as it came.
     pub plain: bool,
+    /// All that it says: some lane has words of its own for it.
+    pub point: bool,
 }
 
 /// Ways, each once.
@@ -99,7 +108,8 @@ impl Needs {
         let plain = steps.iter().any(|step| matches!(step, Step::Relay { .. }));
         let is_used = steps.iter().any(|step| matches!(step, Step::Absorb(_) | Step::Keep { .. }));
         // A plain value is certain to be a number, and need not be read if nobody makes use of it.
-        Self { number: is_used || !plain, plain }
+        let point = steps.iter().any(|step| matches!(step, Step::Copy { .. }));
+        Self { number: is_used || !plain, plain, point }
     }
 }
 
@@ -124,7 +134,8 @@ impl Ways {
         let number = u32::try_from(ways.len()).ok()?;
         let lane = |step: &Step| if let Step::Absorb(lane) = step { Some(*lane) } else { None };
         let (lanes, needs) = (steps.iter().filter_map(lane).collect(), Needs::of(steps));
-        let keeps = steps.iter().filter(|step| matches!(step, Step::Keep { .. })).count();
+        let is_kept = |step: &&Step| matches!(step, Step::Keep { .. } | Step::Copy { .. });
+        let keeps = steps.iter().filter(is_kept).count();
         ways.push(Way { shape, steps: steps.into(), needs, lanes, keeps });
         let again = |at: &u32| ways.get(*at as usize).map_or(0, |way| hash(&way.shape, &way.steps));
         index.insert_unique(hash(&shape, steps), number, again);
