@@ -348,7 +348,7 @@ mod tests {
                 let keeps = of(|step| matches!(step, Step::Keep { .. }));
                 let places = of(|step| matches!(step, Step::Absorb(_)));
                 let heads =
-                    [((1, (0, 9))), (2, (10, 14))].map(|(hash, text)| LineHead { hash, text });
+                    [(1, (0, 9)), (2, (10, 14))].map(|(hash, text)| LineHead { hash, text });
                 let places: Vec<_> =
                     (0..places as u32).map(|at| WindowPlace::of_test(n + at)).collect();
                 let (heads, text) = (&heads[..keeps], text(line));
