@@ -103,7 +103,7 @@ pub struct Lines<'a> {
     pub bytes: usize,
     /// Whether they are records.
     pub are_records: bool,
-    /// Where all of them came from.
+    /// Where all of them came from. A record knows its kind, unless one stands here.
     pub source: Source<'a>,
 }
 
@@ -162,8 +162,7 @@ impl Manifest {
         let Run { of, count, bytes, via } = runs.get(*at).filter(|run| run.of != What::Points)?;
         *at += 1;
         let are_records = *of == What::Records;
-        let kind = kind.or(are_records.then_some(Kind::Sample));
-        let source = Source { kind, origin: origin.as_ref(), via: Some(via) };
+        let source = Source { kind: *kind, origin: origin.as_ref(), via: Some(via) };
         Some(Lines { count: *count, bytes: *bytes, are_records, source })
     }
 

@@ -270,10 +270,10 @@ pub struct FanoutArguments {
     #[arg(long)]
     pub quick: bool,
     /// Rounds, in each of which all combinations take their turn; the tables show medians
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub rounds: u32,
     /// How long each combination is offered points
-    #[arg(long, default_value_t = 11.0)]
+    #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
 }
 

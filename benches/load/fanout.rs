@@ -3,13 +3,18 @@
 //! A backend's own cost is that of a gateway with it alone, less that of one whose route leads
 //! nowhere; beside another it should cost no more than that. The dead are sent every point as it
 //! is, with a queue that is soon full, which is more than windows would ask of them: one's port is
-//! closed, the other takes connections and answers nothing.
+//! closed, the other takes connections and answers nothing. They should cost no more than a live one
+//! that is sent the same.
+//!
+//! Windows are as long as the load, so that each trial has the end of two of them, whenever it begins.
+//! Line protocol has no words for a timer that is not summed up: where every point is sent, timers are
+//! refused, and counted as such.
 
 use crate::bare::Counted;
 use crate::compare::{QUIET, median};
 use crate::echo::{Away, Echo, MARK, Marks};
 use crate::latency::micros;
-use crate::ledger::{ECHO, Until};
+use crate::ledger::{BackendBook, ECHO, Until};
 use crate::lines::Totals;
 use crate::mix::Datagrams;
 use crate::pace::rest;
@@ -34,9 +39,12 @@ pub struct Fanout {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Cost {
     backend: Lane,
-    /// Of a gateway with this one alone, less that of one with none.
+    /// The others.
+    beside: String,
+    /// Of a gateway with this one alone, less that of one with none; of a dead one, that of one which
+    /// lives.
     own: f64,
-    /// Of a gateway with windows and this one, less that of one with windows alone.
+    /// Of a gateway with others and this one, less that of one with the others.
     further: f64,
 }
 
@@ -50,7 +58,7 @@ struct Case {
     unreceived: f64,
     /// Points that healthy backends were not in time for, in the worst round.
     dropped: u64,
-    /// Points that were dropped for a dead backend's sake, in the worst round.
+    /// Points that a dead backend's queue had no room for, in the worst round.
     dropped_for_the_dead: u64,
     /// How long marks took to a healthy backend, in the round of the worst p99.
     away: Away,
@@ -103,9 +111,10 @@ pub fn measure(host: &Host, rounds: u32, seconds: f64) -> Result<Fanout> {
             trials.push(trial.with_context(|| told(lanes))?);
         }
     }
-    let cost = |backend| Cost::of(backend, &columns);
+    let cost =
+        |(backend, own, others): &(Lane, Lane, &[Lane])| Cost::of(*backend, *own, others, &columns);
     Ok(Fanout {
-        costs: [Lane::MoreWindows, Lane::Relay, Lane::Points].map(cost).into(),
+        costs: COSTS.iter().map(cost).collect(),
         cases: columns.iter().map(|(lanes, trials)| Case::of(lanes, trials)).collect(),
     })
 }
@@ -114,7 +123,7 @@ fn trial(host: &Host, lanes: &[Lane], seconds: f64) -> Result<Trial> {
     crate::cpu::pin(host.cpus.generator)?;
     let peers = Peers::start()?;
     let plan = lanes.iter().try_fold(Plan::default().route("*", &[]), |plan, lane| {
-        anyhow::Ok(plan.to(lane.name(), &lane.section(&peers)?))
+        anyhow::Ok(plan.to(lane.name(), &lane.section(&peers, seconds)?))
     })?;
     let plan = plan.first(MARK, ECHO, &peers.echo.section(None));
     let stand = Stand::start(host, &plan)?;
@@ -134,10 +143,7 @@ fn trial(host: &Host, lanes: &[Lane], seconds: f64) -> Result<Trial> {
     check(&run, lanes, &peers)?;
     let dropped = |dead: bool| {
         let lanes = lanes.iter().filter(|lane| lane.is_dead() == dead);
-        lanes
-            .filter_map(|lane| run.ledger.backends.get(lane.name()))
-            .map(|book| book.dropped())
-            .sum()
+        lanes.filter_map(|lane| run.ledger.backends.get(lane.name())).map(in_want_of_room).sum()
     };
     Ok(Trial {
         dropped: dropped(false),
@@ -157,8 +163,10 @@ fn check(run: &Run, lanes: &[Lane], peers: &Peers) -> Result<()> {
         if let Some(shelf) = lane.shelf(peers) {
             let Totals { rows, counter_sum, .. } = shelf.totals()?;
             ensure!(rows == book.delivered, "{lane}: {rows} rows came: {book:?}");
-            let is_whole = received == run.sent.points && book.dropped() == 0;
-            let sum = run.sent.counter_sum.filter(|_| is_whole && *lane != Lane::Points);
+            let is_whole = received == run.sent.points;
+            let timers = if *lane == Lane::Points { timers(run.sent.points) } else { 0 };
+            ensure!(!is_whole || unsayable(book) == timers, "{lane}: {timers} timers: {book:?}");
+            let sum = run.sent.counter_sum.filter(|_| is_whole && in_want_of_room(book) == 0);
             let is_right = sum.is_none_or(|sum| counter_sum == sum as f64);
             ensure!(is_right, "{lane}: {counter_sum} came instead of {sum:?}");
         } else if peers.relay.dropped()? == 0 {
@@ -166,6 +174,22 @@ fn check(run: &Run, lanes: &[Lane], peers: &Peers) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Of so many points.
+const fn timers(points: u64) -> u64 {
+    // Datagrams hold whole rounds of the mix, in which a fifth are timers.
+    points / 5
+}
+
+/// Points that the backend has no words for.
+fn unsayable(book: &BackendBook) -> u64 {
+    book.dropped.get("unrepresentable").copied().unwrap_or(0)
+}
+
+/// Points that were dropped though the backend could have been told them.
+fn in_want_of_room(book: &BackendBook) -> u64 {
+    book.dropped() - unsayable(book)
 }
 
 /// The last datagrams may still be in the socket's buffer.
@@ -208,13 +232,20 @@ impl Lane {
         matches!(self, Self::Refused | Self::Hanging)
     }
 
-    fn section(self, peers: &Peers) -> Result<String> {
+    fn section(self, peers: &Peers, seconds: f64) -> Result<String> {
+        let windows = |shelf: &Shelf| {
+            format!(
+                "{}flush = \"{}ms\"\n",
+                influxdb(&shelf.url()),
+                (seconds.min(LONGEST) * 1e3) as u64
+            )
+        };
         let points = |url: &str| {
-            format!("{}aggregate = false\nspool = false\nmemory = \"64MiB\"\n", influxdb(url))
+            format!("{}aggregate = false\nspool = false\nmemory = \"{MEMORY}\"\n", influxdb(url))
         };
         Ok(match self {
-            Self::Windows => influxdb(&peers.windows.url()),
-            Self::MoreWindows => influxdb(&peers.more_windows.url()),
+            Self::Windows => windows(&peers.windows),
+            Self::MoreWindows => windows(&peers.more_windows),
             Self::Relay => {
                 format!("kind = \"statsd\"\naddress = \"udp://{}\"\n", peers.relay.address)
             }
@@ -241,15 +272,16 @@ fn closed_port() -> Result<String> {
 }
 
 impl Cost {
-    fn of(backend: Lane, columns: &[(&[Lane], Vec<Trial>)]) -> Self {
+    /// Of one that costs as much as `alike` when it is alone, beside others.
+    fn of(backend: Lane, alike: Lane, others: &[Lane], columns: &[(&[Lane], Vec<Trial>)]) -> Self {
         let rounds = |lanes: &[Lane]| -> Vec<f64> {
             let column = columns.iter().find(|(of, _)| *of == lanes);
             let trials = column.map(|(_, trials)| trials.as_slice()).unwrap_or_default();
             trials.iter().map(|trial| trial.run.per_million()).collect()
         };
-        let own = differences(&rounds(&[backend]), &rounds(&[]));
-        let further = differences(&rounds(&[Lane::Windows, backend]), &rounds(&[Lane::Windows]));
-        Self { backend, own: median(own), further: median(further) }
+        let own = differences(&rounds(&[alike]), &rounds(&[]));
+        let further = differences(&rounds(&[others, &[backend]].concat()), &rounds(others));
+        Self { backend, beside: told(others), own: median(own), further: median(further) }
     }
 }
 
@@ -304,7 +336,8 @@ impl fmt::Display for Lane {
 impl Tabular for Fanout {
     fn tables(&self) -> Vec<Table> {
         let mut notes = vec![
-            "Healthy backends had all that was received, but what is dropped; marks went to one more."
+            "Healthy backends had all that was received, but what is dropped, and timers where every \
+             point is sent; marks went to one more."
                 .to_owned(),
         ];
         if self.cases.iter().any(|case| case.others > QUIET) {
@@ -312,7 +345,7 @@ impl Tabular for Fanout {
         }
         vec![
             Table {
-                head: vec!["backend", "own CPU-s/M", "as a further one", "x own"],
+                head: vec!["backend", "beside", "own CPU-s/M", "as a further one", "x own"],
                 rows: self.costs.iter().map(Cost::cells).collect(),
                 notes: Vec::new(),
             },
@@ -340,6 +373,7 @@ impl Cost {
     fn cells(&self) -> Vec<String> {
         vec![
             self.backend.to_string(),
+            self.beside.clone(),
             format!("{:.3}", self.own),
             format!("{:.3}", self.further),
             format!("{:.2}x", self.further / self.own),
@@ -364,20 +398,36 @@ impl Case {
     }
 }
 
+/// A backend, one that is like it and alone, and the others that it is set beside.
+const COSTS: [(Lane, Lane, &[Lane]); 6] = [
+    (Lane::MoreWindows, Lane::Windows, &[Lane::Windows]),
+    (Lane::Relay, Lane::Relay, &[Lane::Windows]),
+    (Lane::Points, Lane::Points, &[Lane::Windows]),
+    (Lane::Points, Lane::Points, &[Lane::Windows, Lane::Relay]),
+    (Lane::Refused, Lane::Points, &[Lane::Windows, Lane::Relay]),
+    (Lane::Hanging, Lane::Points, &[Lane::Windows, Lane::Relay]),
+];
+
 const COMBINATIONS: [&[Lane]; 10] = [
     &[],
     &[Lane::Windows],
-    &[Lane::MoreWindows],
     &[Lane::Relay],
     &[Lane::Points],
     &[Lane::Windows, Lane::MoreWindows],
     &[Lane::Windows, Lane::Relay],
     &[Lane::Windows, Lane::Points],
+    &[Lane::Windows, Lane::Relay, Lane::Points],
     &[Lane::Windows, Lane::Relay, Lane::Refused],
     &[Lane::Windows, Lane::Relay, Lane::Hanging],
 ];
 
 const NAMES: u64 = 10_000;
+
+/// Seconds of a window, which is as long as the load, but has to be waited for.
+const LONGEST: f64 = 10.0;
+
+/// Of the queue of one that is sent every point: a second's worth.
+const MEMORY: &str = "16MiB";
 
 /// Lines of a datagram.
 const PACK: u64 = 25;
@@ -418,10 +468,13 @@ mod tests {
             column(&[Lane::Relay], [3.0, 12.0, 9.0]),
             column(&[Lane::Windows], [2.0, 11.0, 2.0]),
             column(&[Lane::Windows, Lane::Relay], [3.5, 12.5, 2.0]),
+            column(&[Lane::Windows, Lane::Refused], [5.0, 15.0, 5.0]),
         ];
-        let cost = Cost::of(Lane::Relay, &columns);
+        let cost = Cost::of(Lane::Relay, Lane::Relay, &[Lane::Windows], &columns);
         assert!((cost.own - 2.0).abs() < 1e-9, "{cost:?}");
         assert!((cost.further - 1.5).abs() < 1e-9, "{cost:?}");
-        assert_eq!(cost.cells()[3], "0.75x");
+        assert_eq!(cost.cells()[4], "0.75x");
+        let dead = Cost::of(Lane::Refused, Lane::Relay, &[Lane::Windows], &columns);
+        assert_eq!((dead.own, dead.further), (cost.own, 3.0));
     }
 }

@@ -138,13 +138,20 @@ impl Lines<'_> {
 
     #[inline]
     fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
-        let known = self.memo.known(found);
-        known.is_some_and(|known| self.crossing.repeat(&known, line))
+        let Some(known) = self.memo.known(found) else { return false };
+        if !known.way.needs.point {
+            return self.crossing.repeat(&known, line, None);
+        }
+        let parsed = self.context.grammar.statsd(line.line, &self.times, self.batch);
+        let point = self.batch.point(0).filter(|_| parsed == Ok(0) && self.batch.len() == 1);
+        let done = point.is_some_and(|point| self.crossing.repeat(&known, line, Some(&point)));
+        self.batch.clear();
+        done
     }
 
     fn parse(&mut self, line: &[u8], seen: Option<&Seen<'_>>, peer: impl Fn() -> Option<Peer>) {
         let Self { context, times, batch, crossing, .. } = self;
-        let unknown = cross(line, context, times, batch, crossing, peer);
+        let unknown = cross(line, context, times, batch, (crossing, seen.is_some()), peer);
         self.refused += u64::from(unknown.is_none());
         if let Some(seen) = seen.filter(|_| unknown == Some(0) && self.batch.len() == 1) {
             self.learn(seen.print);
@@ -175,7 +182,7 @@ impl Lines<'_> {
             for (from, datagram, _) in &group {
                 for line in statsd::splits(datagram) {
                     let line = line.map_or_else(|line| line, |split| split.line);
-                    cross(line, context, times, batch, &mut crossing, || peer(*from));
+                    cross(line, context, times, batch, (&mut crossing, false), || peer(*from));
                     batch.clear();
                 }
             }
@@ -198,7 +205,7 @@ fn cross(
     context: &Context,
     times: &TimeRange,
     batch: &mut Batch,
-    crossing: &mut Crossing<'_>,
+    (crossing, is_remembered): (&mut Crossing<'_>, bool),
     peer: impl Fn() -> Option<Peer>,
 ) -> Option<u32> {
     let unknown = match context.grammar.statsd(line, times, batch) {
@@ -212,7 +219,11 @@ fn cross(
     context.book.noticed.add("unknown_field", u64::from(unknown));
     let alone = Some(line).filter(|_| batch.len() == 1);
     for point in batch.iter() {
-        if let Err(denial) = crossing.point(&point, alone) {
+        let crossed = match is_remembered {
+            true => crossing.remember(&point, alone),
+            false => crossing.point(&point, alone),
+        };
+        if let Err(denial) = crossed {
             context.denied(denial, &point, peer().as_ref().into());
         }
     }

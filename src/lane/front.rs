@@ -5,14 +5,14 @@
 //! have a time of their own. Everything else is copied and sent to the shaper when the front is closed;
 //! where the backend gets a line as it came, the line itself is copied. Counts `handed`, and as dropped
 //! `inbox_full` (the shaper is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]),
-//! `series_limit`, `sample_limit` and `unrepresentable` (a negative timing in layout `statsd`), and
-//! tells the requests that wait of each. Those requests, and the room that was promised to them, go on
+//! `series_limit`, `sample_limit` and `unrepresentable` (a negative timing in layout `statsd`, and what
+//! line protocol has no words for, where windows do not sum it up), and tells the requests that wait of each. Those requests, and the room that was promised to them, go on
 //! with the points.
 
 use super::Handle;
 use super::Terms;
 use super::layout::{family, folds, is_classic_name, make_classic, refuses};
-use super::parcel::{Load, Parcel, Record};
+use super::parcel::{Load, Parcel};
 use super::receipt::Hold;
 use super::reserve::Reservation;
 use super::riders::Riders;
@@ -21,7 +21,8 @@ use super::table::Series;
 use super::windows::{Place, Shard, Taken};
 use crate::waybill::{Manifest, Sender, Via};
 use protocols::form::Figure;
-use protocols::{Measure, Point, UnixNanos};
+use protocols::influxdb::Stencil;
+use protocols::{Kind, Measure, Point, UnixNanos};
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -76,7 +77,9 @@ impl<'a> Front<'a> {
     pub fn take(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) -> Option<Place> {
         self.handed += 1;
         let settings = &self.lane.settings;
-        if !settings.aggregate || !folds(point.measure.kind()) {
+        if !settings.aggregate && !self.says(point) {
+            self.unrepresentable += 1;
+        } else if !settings.aggregate || !folds(point.measure.kind()) {
             self.pass(point, hash, via);
         } else if refuses(settings.layout, &point.measure) {
             self.unrepresentable += 1;
@@ -137,7 +140,44 @@ impl<'a> Front<'a> {
     pub fn head(&self, point: &Point<'_>, out: &mut Vec<u8>) -> Option<()> {
         let stencil = self.lane.stencil?;
         let is_reading = matches!(point.measure, Measure::Reading(_)) && point.rest.is_empty();
-        stencil.head(point.name, point.tags, out).filter(|()| is_reading)
+        stencil.head(point.name, point.tags, Kind::Sample, out).filter(|()| is_reading)
+    }
+
+    /// Whether every point goes the same way, by [`take`](Self::take) and to an encoder: the lane sums
+    /// nothing up, and sends no line as it came, which its value would decide.
+    pub fn passes(&self) -> bool {
+        !self.lane.settings.aggregate && self.lane.verbatim.is_none()
+    }
+
+    /// Appends what all lines for points of a series and kind begin with, which come without a time, if
+    /// [`keep`](Self::keep) may be given those points; nothing, if it refuses all of them.
+    pub fn head_of_kept(&self, point: &Point<'_>, out: &mut Vec<u8>) -> Option<()> {
+        let (stencil, settings, kind) =
+            (self.lane.stencil?, &self.lane.settings, point.measure.kind());
+        if settings.aggregate || !settings.stamp || point.time.is_some() || !folds(kind) {
+            return None;
+        }
+        match kind {
+            Kind::Counter | Kind::Gauge => stencil.head(point.name, point.tags, kind, out),
+            _ => (!self.says(point)).then_some(()),
+        }
+    }
+
+    /// Takes in a point of statsd without a time, whose lines begin with `head`, as
+    /// [`take`](Self::take) does; `hash` is that of the series. What it is written with is finite.
+    #[inline]
+    pub fn keep(&mut self, head: &[u8], hash: u64, measure: &Measure<'_>, via: &Arc<Via>) {
+        let Some(stencil) = self.lane.stencil else { return };
+        self.handed += 1;
+        let Some(value) = stencil.value(measure) else {
+            self.unrepresentable += 1;
+            return;
+        };
+        let (time, kind) = (self.received, measure.kind());
+        let (load, manifest) = self.raw();
+        let start = load.lines.len();
+        stencil.line_of(head, value, load.end.of(time), &mut load.lines);
+        manifest.note_record(load.record(start, hash, time, kind), via);
     }
 
     /// Takes in a reading of a series whose lines begin with `head`, as [`take`](Self::take) does;
@@ -149,9 +189,7 @@ impl<'a> Front<'a> {
         let (load, manifest) = self.raw();
         let start = load.lines.len();
         stencil.line(head, figure, load.end.of(time), &mut load.lines);
-        let bytes = load.lines.len() - start;
-        load.records.push(Record { hash, time, bytes });
-        manifest.note_record(bytes, via);
+        manifest.note_record(load.record(start, hash, time, Kind::Sample), via);
     }
 
     /// Whether the lane hands lines on as they are, and this one is not too long for it.
@@ -161,6 +199,13 @@ impl<'a> Front<'a> {
 
     /// Hands over what was taken. Dropping the front does the same.
     pub fn close(self) {}
+
+    /// Whether the backend can be told a point; if not, nobody needs to try. What has no name is
+    /// refused for that.
+    fn says(&self, point: &Point<'_>) -> bool {
+        let says = |stencil: Stencil| stencil.says(&point.measure);
+        self.lane.stencil.is_none_or(says) || point.name.is_empty()
+    }
 
     fn pass(&mut self, point: &Point<'_>, hash: u64, via: &Arc<Via>) {
         let stamp = self.lane.settings.stamp.then_some(self.received);

@@ -4,7 +4,7 @@ use super::State;
 use super::riders::Riders;
 use crate::waybill::Manifest;
 use protocols::influxdb::End;
-use protocols::{Batch, UnixNanos};
+use protocols::{Batch, Kind, UnixNanos};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -23,21 +23,33 @@ pub(super) struct Load {
     pub(super) end: End,
 }
 
-/// A reading that needs no encoder any more, only a time that its series has for itself.
+/// A point that needs no encoder any more, only a time that its series has for itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     /// Of its series.
     pub(super) hash: u64,
     /// As it is written.
     pub(super) time: UnixNanos,
-    /// How many there are of it, with its LF.
-    pub(super) bytes: usize,
+    /// How many bytes it has, with its LF.
+    pub(super) bytes: u32,
+    /// Of the point.
+    pub(super) kind: Kind,
 }
 
 impl Load {
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.batch.bytes() + self.lines.len() + size_of_val(&*self.records)
+    }
+
+    /// Notes the line that begins there as a record; answers how long it is.
+    #[inline]
+    pub(super) fn record(&mut self, start: usize, hash: u64, time: UnixNanos, kind: Kind) -> usize {
+        let length = self.lines.len() - start;
+        // A series has less than 64 KiB.
+        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        self.records.push(Record { hash, time, bytes, kind });
+        length
     }
 
     /// Empties it and keeps its memory.

@@ -13,14 +13,14 @@ use super::forms;
 use super::memo;
 use super::router::{Router, Table};
 use super::script::Script;
-use super::way::{Done, Step, Way};
+use super::way::{Done, LineHead, Step, Way};
 use super::{LaneSet, Rule};
 use crate::access::{Denial, Gate, Shaped};
 use crate::books::ListenerBook;
 use crate::lane::{Front, Reading, WindowPlace, series_hash};
 use crate::origin::Origin;
 use protocols::statsd::{Split, is_plain_number};
-use protocols::{Batch, Point, UnixNanos};
+use protocols::{Batch, Measure, Point, UnixNanos};
 
 /// One batch on its way.
 pub struct Crossing<'t> {
@@ -40,6 +40,10 @@ pub struct Crossing<'t> {
     steps: Vec<Step>,
     /// Where the series of the last point stands in windows.
     places: Vec<WindowPlace>,
+    /// Whether anybody wants to know what its lines begin with.
+    is_remembered: bool,
+    heads: Vec<LineHead>,
+    text: Vec<u8>,
     /// Whether `steps` are all that was done with the last point, and hold for the next of its series.
     lasting: bool,
     script: Script,
@@ -94,6 +98,9 @@ impl<'t> Crossing<'t> {
             shaped: Shaped::default(),
             steps: Vec::new(),
             places: Vec::new(),
+            is_remembered: false,
+            heads: Vec::new(),
+            text: Vec::new(),
             lasting: true,
             script: Script::default(),
         }
@@ -118,6 +125,18 @@ impl<'t> Crossing<'t> {
     pub fn point(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
         self.script.begin(false);
         self.pass(point, line)
+    }
+
+    /// As [`point`](Self::point), if it may be asked what was [done](Self::done).
+    ///
+    /// # Errors
+    ///
+    /// As for [`point`](Self::point).
+    pub fn remember(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
+        self.is_remembered = true;
+        let passed = self.point(point, line);
+        self.is_remembered = false;
+        passed
     }
 
     fn pass(&mut self, point: &Point<'_>, line: Option<&[u8]>) -> Result<(), Denial> {
@@ -195,14 +214,15 @@ impl<'t> Crossing<'t> {
             if rule.rewrite.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let sent = rule.sent(*point, &mut scratch);
-                self.hand_over(lanes, &sent, series_hash(sent.name, sent.tags), (place, rule));
+                let hash = series_hash(sent.name, sent.tags);
+                self.hand_over(lanes, (&sent, None), hash, (place, rule));
                 self.scratch = scratch;
                 return;
             }
             let left = line.map_or(lanes, |line| self.relay(lanes, point, line, place));
             if left != LaneSet::default() {
                 let hash = *hash.get_or_insert_with(|| series_hash(point.name, point.tags));
-                self.hand_over(left, point, hash, (place, rule));
+                self.hand_over(left, (point, line), hash, (place, rule));
             }
         });
         self.arrived(routed);
@@ -210,13 +230,15 @@ impl<'t> Crossing<'t> {
 
     /// What was done with the last point, if the same can be done with the next of its series.
     pub fn done(&self) -> Option<Done<'_>> {
-        let Self { steps, places, .. } = self;
-        self.lasting.then_some(Done { steps, places })
+        let Self { steps, places, heads, text, .. } = self;
+        self.lasting.then_some(Done { steps, places, heads, text })
     }
 
     fn forget(&mut self) {
         self.steps.clear();
         self.places.clear();
+        self.heads.clear();
+        self.text.clear();
     }
 
     /// Whether each point pays for itself.
@@ -243,15 +265,21 @@ impl<'t> Crossing<'t> {
     }
 
     /// Does with a line what was done with an earlier one of its head, which is
-    /// [current](Self::is_current). Answers whether that could be done; if not, nothing has happened.
+    /// [current](Self::is_current); `point` is the one of this line, if the way
+    /// [needs](super::way::Needs) it. Answers whether that could be done; if not, nothing has happened.
     #[inline]
-    pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
-        let Way { shape, steps, needs, .. } = known.way;
-        if needs.plain && !self.relays_all(steps, line) {
+    pub fn repeat(
+        &mut self,
+        known: &memo::Known<'_>,
+        line: &Split<'_>,
+        point: Option<&Point<'_>>,
+    ) -> bool {
+        let Way { shape, steps, needs, keeps, .. } = known.way;
+        if needs.plain && !self.relays_all(steps, line) || needs.point && point.is_none() {
             return false;
         }
         let measure = if needs.number { shape.measure(line) } else { None };
-        if measure.is_some() != needs.number {
+        if measure.is_some() != needs.number || *keeps > 0 && !measure.is_some_and(is_finite) {
             return false;
         }
         // Whoever asks again is told why; a series that is known has no need of its hash.
@@ -260,7 +288,7 @@ impl<'t> Crossing<'t> {
         {
             return false;
         }
-        let mut places = known.places.iter();
+        let (mut places, mut heads) = (known.places.iter(), known.heads.iter());
         for step in steps {
             match *step {
                 Step::Take(route) => self.taken(route.into()),
@@ -268,6 +296,17 @@ impl<'t> Crossing<'t> {
                     let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
                     if let Some(((front, place), measure)) = front.zip(measure.as_ref()) {
                         front.repeat(*place, measure);
+                    }
+                }
+                Step::Keep { lane, route } => {
+                    if let Some((head, measure)) = heads.next().zip(measure.as_ref()) {
+                        let known = (head.of(known.text), head.hash);
+                        self.keep((lane.into(), route.into()), known, measure);
+                    }
+                }
+                Step::Copy { lane, route } => {
+                    if let Some((head, point)) = heads.next().zip(point) {
+                        self.copy((lane.into(), route.into()), head.hash, point);
                     }
                 }
                 Step::Relay { lane, route } => {
@@ -282,7 +321,7 @@ impl<'t> Crossing<'t> {
     /// Whether every lane that was handed the earlier line as it came can take this one, too.
     fn relays_all(&self, steps: &[Step], line: &Split<'_>) -> bool {
         let takes = |step: &Step| match step {
-            Step::Take(_) | Step::Absorb(_) => true,
+            Step::Take(_) | Step::Absorb(_) | Step::Keep { .. } | Step::Copy { .. } => true,
             Step::Relay { lane, .. } => {
                 let front = self.fronts.get(usize::from(*lane));
                 front.is_some_and(|front| front.fits(line.line))
@@ -310,6 +349,47 @@ impl<'t> Crossing<'t> {
         front.zip(rule).is_some_and(|(front, rule)| front.relay(line, &rule.via))
     }
 
+    #[inline]
+    fn keep(
+        &mut self,
+        (lane, route): (usize, usize),
+        (head, hash): (&[u8], u64),
+        measure: &Measure<'_>,
+    ) {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        if let Some((front, rule)) = front.zip(rule) {
+            front.keep(head, hash, measure, &rule.via);
+        }
+    }
+
+    fn copy(&mut self, (lane, route): (usize, usize), hash: u64, point: &Point<'_>) {
+        let (front, rule) = (self.fronts.get_mut(lane), self.table.rules.get(route));
+        if let Some((front, rule)) = front.zip(rule) {
+            front.take(point, hash, &rule.via);
+        }
+    }
+
+    /// Notes how a lane can be given the next point of the series that is none of a window: by
+    /// [keeping](Front::keep) it, or, if the point is just what the line says, by a copy.
+    fn kept(
+        &mut self,
+        (lane, route): (usize, usize),
+        (point, line): (&Point<'_>, Option<&[u8]>),
+        hash: u64,
+    ) -> Option<Step> {
+        let front = self.fronts.get(lane).filter(|_| self.is_remembered)?;
+        let (lane, route) = (u16::try_from(lane).ok()?, u16::try_from(route).ok()?);
+        let start = u32::try_from(self.text.len()).ok()?;
+        let step = match front.head_of_kept(point, &mut self.text) {
+            Some(()) => Step::Keep { lane, route },
+            None if line.is_some() && front.passes() => Step::Copy { lane, route },
+            None => return None,
+        };
+        let text = (start, u32::try_from(self.text.len()).ok()?);
+        self.heads.push(LineHead { hash, text });
+        Some(step)
+    }
+
     fn taken(&mut self, route: usize) {
         if let Some(taken) = self.taken.get_mut(route) {
             *taken += 1;
@@ -319,7 +399,7 @@ impl<'t> Crossing<'t> {
     fn hand_over(
         &mut self,
         lanes: LaneSet,
-        point: &Point<'_>,
+        (point, line): (&Point<'_>, Option<&[u8]>),
         hash: u64,
         (route, rule): (usize, &Rule),
     ) {
@@ -327,7 +407,10 @@ impl<'t> Crossing<'t> {
             let Some(front) = self.fronts.get_mut(lane) else { continue };
             self.script.write(front, (lane, route), point, hash);
             let place = front.take(point, hash, &rule.via);
-            let step = place.and(u16::try_from(lane).ok()).map(Step::Absorb);
+            let step = match place {
+                Some(_) => u16::try_from(lane).ok().map(Step::Absorb),
+                None => self.kept((lane, route), (point, line), hash),
+            };
             self.note(step);
             self.places.extend(place);
         }
@@ -344,6 +427,15 @@ impl<'t> Crossing<'t> {
         } else {
             self.submitted.unmatched += 1;
         }
+    }
+}
+
+/// Whether what it says is; the smallest rates make of the largest numbers what is none.
+#[inline]
+const fn is_finite(measure: Measure<'_>) -> bool {
+    match measure {
+        Measure::Count { delta, rate } => (delta / rate).is_finite(),
+        _ => true,
     }
 }
 

@@ -6,12 +6,13 @@
 //!
 //! What is remembered dies with the table that it was learnt from, and is bounded by [`HEADS`],
 //! [`WAYS`] and [`PLACES`]: some 50 MiB for each receiving task at the most, and next to nothing for a
-//! few thousand heads. When it is full it starts anew, and where heads come back too seldom to be
-//! worth it, it takes [a rest](Memo::is_resting) first.
+//! few thousand heads. Where lanes write each point, what their lines begin with takes some 50 MiB more
+//! at the most ([`TEXT_MAX`]). When it is full it starts anew, and where heads come back too seldom to
+//! be worth it, it takes [a rest](Memo::is_resting) first.
 
 use super::print::{Keys, Print};
 use super::router::{Edition, Table};
-use super::way::{Done, Way, Ways};
+use super::way::{Done, LineHead, Way, Ways};
 use crate::lane::{WindowPlace, table_of};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -28,6 +29,11 @@ pub struct Memo {
     ways: Ways,
     /// Where series stand that are in more than one window.
     places: Vec<WindowPlace>,
+    /// What lanes need to know that keep or copy points.
+    heads_of_lines: Vec<LineHead>,
+    text: Vec<u8>,
+    /// Of series that have many places and are kept, where in the two lists above they begin.
+    pairs: Vec<(u32, u32)>,
     keys: Keys,
     /// How often a head was known since the memo was empty.
     hits: usize,
@@ -39,7 +45,8 @@ pub struct Memo {
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     way: u32,
-    /// Where they begin in `places`, if they are many.
+    /// Where they begin in `places`, if they are many, or in `heads_of_lines`; or, if both are so, the
+    /// pair of these.
     many: u32,
     /// Where its series stands, if that is one place.
     place: WindowPlace,
@@ -59,6 +66,10 @@ pub struct Known<'m> {
     pub way: &'m Way,
     /// Where the series stands in one window after the other.
     pub places: &'m [WindowPlace],
+    /// What lanes need to know that keep or copy its points.
+    pub heads: &'m [LineHead],
+    /// Where these stand.
+    pub text: &'m [u8],
 }
 
 impl Default for Memo {
@@ -69,6 +80,9 @@ impl Default for Memo {
             heads: 0,
             ways: Ways::default(),
             places: Vec::new(),
+            heads_of_lines: Vec::new(),
+            text: Vec::new(),
+            pairs: Vec::new(),
             keys: Keys::default(),
             hits: 0,
             rest: 0,
@@ -113,11 +127,16 @@ impl Memo {
     #[inline]
     pub fn known<'m>(&'m self, found: &'m Found) -> Option<Known<'m>> {
         let way = self.ways.get(found.way)?;
+        let (first_place, first_head) = self.starts(way, found)?;
         let places = match way.lanes.len() {
             0 | 1 => slice::from_ref(&found.place),
-            many => self.places.get(found.many as usize..)?.get(..many)?,
+            many => self.places.get(first_place as usize..)?.get(..many)?,
         };
-        Some(Known { way, places })
+        let heads = match way.keeps {
+            0 => &[],
+            some => self.heads_of_lines.get(first_head as usize..)?.get(..some)?,
+        };
+        Some(Known { way, places, heads, text: &self.text })
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
@@ -125,7 +144,7 @@ impl Memo {
         if self.is_full() {
             return;
         }
-        let Some(found) = self.note(shape, done) else { return };
+        let Some(found) = self.note(print, shape, done) else { return };
         let Some(segment) = self.segments.get_mut(table_of(print.hash, SEGMENTS)) else { return };
         let is_it = |slot: &Slot| slot.print == print;
         match segment.entry(print.hash, is_it, |slot| slot.print.hash) {
@@ -137,9 +156,13 @@ impl Memo {
         }
     }
 
-    fn note(&mut self, shape: Shape, Done { steps, places }: Done<'_>) -> Option<Found> {
+    fn note(&mut self, print: Print, shape: Shape, done: Done<'_>) -> Option<Found> {
+        let Done { steps, places, heads, .. } = done;
         let way = self.ways.number(shape, steps)?;
-        let many = u32::try_from(self.places.len()).ok()?;
+        let first_place = u32::try_from(self.places.len()).ok()?;
+        // A series that has another place now has the same lines as before.
+        let known = self.first_head(print, &done);
+        let first_head = known.map_or_else(|| self.note_heads(done), Some)?;
         let place = match places {
             [] => WindowPlace::default(),
             [place] => *place,
@@ -148,11 +171,57 @@ impl Memo {
                 WindowPlace::default()
             }
         };
+        let many = match (places, heads) {
+            ([_, _, ..], [_, ..]) => {
+                self.pairs.push((first_place, first_head));
+                u32::try_from(self.pairs.len() - 1).ok()?
+            }
+            (_, []) => first_place,
+            _ => first_head,
+        };
         Some(Found { way, many, place })
     }
 
+    /// Where the heads of lines begin that are known for this print, if they are these.
+    fn first_head(&self, print: Print, done: &Done<'_>) -> Option<u32> {
+        let segment = self.segments.get(table_of(print.hash, SEGMENTS))?;
+        let found = &segment.find(print.hash, |slot| slot.print == print)?.found;
+        let known = self.known(found).filter(|known| known.heads.len() == done.heads.len())?;
+        let alike = known.heads.iter().zip(done.heads).all(|(known_head, head)| {
+            let same_text = known_head.of(known.text) == head.of(done.text);
+            same_text && known_head.hash == head.hash
+        });
+        alike.then(|| self.starts(self.ways.get(found.way)?, found)).flatten().map(|(_, head)| head)
+    }
+
+    /// Where the places and the heads of lines begin of what was found.
+    #[inline]
+    fn starts(&self, way: &Way, found: &Found) -> Option<(u32, u32)> {
+        match (way.lanes.len(), way.keeps) {
+            (2.., 1..) => self.pairs.get(found.many as usize).copied(),
+            _ => Some((found.many, found.many)),
+        }
+    }
+
+    /// Answers where they begin now.
+    fn note_heads(&mut self, Done { heads, text, .. }: Done<'_>) -> Option<u32> {
+        let first = u32::try_from(self.heads_of_lines.len()).ok()?;
+        let moved = u32::try_from(self.text.len()).ok()?;
+        let here = |head: &LineHead| LineHead {
+            text: (head.text.0 + moved, head.text.1 + moved),
+            ..*head
+        };
+        self.heads_of_lines.extend(heads.iter().map(here));
+        self.text.extend_from_slice(text);
+        Some(first)
+    }
+
     fn is_full(&self) -> bool {
-        self.heads >= HEADS || self.ways.len() >= WAYS || self.places.len() >= PLACES
+        self.heads >= HEADS
+            || self.ways.len() >= WAYS
+            || self.places.len() >= PLACES
+            || self.heads_of_lines.len() >= PLACES
+            || self.text.len() >= TEXT_MAX
     }
 
     /// Gives the memory back if it takes a rest.
@@ -165,6 +234,9 @@ impl Memo {
         self.segments.iter_mut().for_each(HashTable::clear);
         self.ways = Ways::default();
         self.places.clear();
+        self.heads_of_lines.clear();
+        self.text.clear();
+        self.pairs.clear();
         (self.heads, self.hits) = (0, 0);
     }
 }
@@ -176,6 +248,8 @@ const SEGMENTS: usize = 40;
 const HEADS: usize = 1 << 20;
 const WAYS: usize = 1 << 12;
 const PLACES: usize = 1 << 20;
+/// As much as what is known of readings may have.
+const TEXT_MAX: usize = 28 << 20;
 /// How often each head should come back before the memo is full.
 const WORTH: usize = 2;
 /// How many times as many lines as it holds pass before it learns again.
@@ -201,7 +275,7 @@ mod tests {
     /// Learns from a line what the numbers of its routes say.
     fn learn(memo: &mut Memo, line: &str, routes: &[u16]) {
         let steps: Vec<_> = routes.iter().copied().map(Step::Take).collect();
-        memo.learn(print(memo, line), shape(line), Done { steps: &steps, places: &[] });
+        memo.learn(print(memo, line), shape(line), Done { steps: &steps, ..Done::default() });
     }
 
     fn routes(memo: &mut Memo, line: &str) -> Option<Vec<u16>> {
@@ -243,7 +317,8 @@ mod tests {
         let steps = [Step::Take(0), Step::Absorb(1), Step::Absorb(0), Step::Absorb(3)];
         let places = |n: u32| [n, n + 1, n + 2].map(WindowPlace::of_test);
         for (n, line) in (0..).step_by(10).zip(["a:1|c", "b:1|c", "a:2|c"]) {
-            memo.learn(print(&memo, line), shape(line), Done { steps: &steps, places: &places(n) });
+            let done = Done { steps: &steps, places: &places(n), ..Done::default() };
+            memo.learn(print(&memo, line), shape(line), done);
         }
         for (line, n) in [("a:5|c", 20), ("b:5|c", 10)] {
             let found = memo.seek(print(&memo, line)).unwrap();
@@ -252,6 +327,51 @@ mod tests {
             assert_eq!(*known.way.steps, steps, "{line}");
         }
         assert_eq!(memo.ways.len(), 1);
+    }
+
+    /// However many windows the series is in beside; and a lesson that says the same of lines takes no
+    /// more memory.
+    #[test]
+    fn each_head_has_lines_of_its_own() {
+        let mut memo = Memo::default();
+        let keep = Step::Keep { lane: 2, route: 0 };
+        let ways = [
+            vec![Step::Take(0), keep],
+            vec![Step::Absorb(1), keep, Step::Take(1), keep],
+            vec![keep, Step::Absorb(1), Step::Absorb(0)],
+        ];
+        let lines = ["a:1|c", "b:1|c", "c:1|c"];
+        let text = |line: &str| format!("{line} one and another");
+        let lesson = |memo: &mut Memo, n: u32| {
+            for (line, steps) in lines.iter().zip(&ways) {
+                let of = |is_it: fn(&Step) -> bool| steps.iter().filter(|step| is_it(step)).count();
+                let keeps = of(|step| matches!(step, Step::Keep { .. }));
+                let places = of(|step| matches!(step, Step::Absorb(_)));
+                let heads =
+                    [(1, (0, 9)), (2, (10, 14))].map(|(hash, text)| LineHead { hash, text });
+                let places: Vec<_> =
+                    (0..places as u32).map(|at| WindowPlace::of_test(n + at)).collect();
+                let (heads, text) = (&heads[..keeps], text(line));
+                let done = Done { steps, places: &places, heads, text: text.as_bytes() };
+                memo.learn(print(memo, line), shape(line), done);
+            }
+        };
+        lesson(&mut memo, 7);
+        let before = (memo.text.len(), memo.heads_of_lines.len());
+        lesson(&mut memo, 70);
+        assert_eq!((memo.text.len(), memo.heads_of_lines.len()), before);
+        for (line, steps) in lines.iter().zip(&ways) {
+            let found = memo.seek(print(&memo, line)).unwrap();
+            let known = memo.known(&found).unwrap();
+            assert_eq!(*known.way.steps, **steps, "{line}");
+            let heads: Vec<_> = known.heads.iter().map(|head| head.of(known.text)).collect();
+            assert_eq!(heads[0], &text(line).as_bytes()[..9], "{line}");
+            let places = known.way.lanes.len();
+            let expected: Vec<_> = (70..).take(places).map(WindowPlace::of_test).collect();
+            assert_eq!(known.places.get(..places), Some(&*expected), "{line}");
+        }
+        let found = memo.seek(print(&memo, lines[1])).unwrap();
+        assert_eq!(memo.known(&found).unwrap().heads[1].hash, 2);
     }
 
     #[test]
@@ -272,7 +392,7 @@ mod tests {
         let fill = |memo: &mut Memo| {
             for n in 0..=HEADS as u64 {
                 let print = Print::of_test(n);
-                memo.learn(print, shape, Done { steps: &[Step::Take(1)], places: &[] });
+                memo.learn(print, shape, Done { steps: &[Step::Take(1)], ..Done::default() });
             }
             assert_eq!(memo.heads, HEADS, "the one too many is not learnt");
             memo.align(&table);

@@ -3,7 +3,7 @@
 use super::{EncoderOptions, Integers, Stencil, TIME_MAX, TIME_MIN, escape};
 use crate::decimal::write_short;
 use crate::encode::LostParts;
-use crate::{Encode, FieldValue, Fields, Measure, Number, Point, Skip, Tags, UnixNanos};
+use crate::{Encode, FieldValue, Fields, Kind, Measure, Number, Point, Skip, Tags, UnixNanos};
 use std::cmp::Reverse;
 
 /// Writes one line for each point; see the [module](super) for what is made fit.
@@ -76,14 +76,20 @@ impl Encoder {
         Ok(room)
     }
 
-    /// All that stands before the value of a reading, if its series loses nothing; then its lines
-    /// differ in what follows alone.
-    pub(super) fn head(&mut self, name: &str, tags: Tags<'_>, out: &mut Vec<u8>) -> Option<()> {
+    /// All that stands before the value in the only column, if the series loses nothing; then its
+    /// lines differ in what follows alone.
+    pub(super) fn head(
+        &mut self,
+        name: &str,
+        tags: Tags<'_>,
+        key: &str,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let start = out.len();
         let room = self.series(name, tags, out).ok();
-        let key = "value=";
         out.extend_from_slice(key.as_bytes());
-        let is_whole = self.lost_parts().is_empty() && room.is_some_and(|room| key.len() <= room);
+        out.push(b'=');
+        let is_whole = self.lost_parts().is_empty() && room.is_some_and(|room| key.len() < room);
         // So a line tells its name, for whoever wants to know it.
         let is_plain = out.get(start..).is_some_and(|head| head.starts_with(name.as_bytes()));
         if is_whole && is_plain && escape::is_plain(name) {
@@ -123,10 +129,11 @@ impl Encoder {
         room: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Skip> {
+        let key = column(measure.kind()).unwrap_or_default();
         match *measure {
-            Measure::Count { delta, rate } => self.one("count", float(delta / rate), room, out),
-            Measure::Gauge(value) => self.one("value", float(value), room, out),
-            Measure::Reading(number) => self.one("value", number.into(), room, out),
+            Measure::Count { delta, rate } => self.one(key, float(delta / rate), room, out),
+            Measure::Gauge(value) => self.one(key, float(value), room, out),
+            Measure::Reading(number) => self.one(key, number.into(), room, out),
             Measure::Fields(fields) => self.row(fields, room, out),
             Measure::GaugeShift(_)
             | Measure::Timing { .. }
@@ -200,6 +207,15 @@ impl Encoder {
             Err(_) => self.parts.forget(),
         }
         written
+    }
+}
+
+/// The only column of a point of that kind, if it has one that can be said; its key is plain.
+pub(super) const fn column(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Counter => Some("count"),
+        Kind::Gauge | Kind::Sample => Some("value"),
+        Kind::Fields | Kind::Timer | Kind::Histogram | Kind::Distribution | Kind::Set => None,
     }
 }
 

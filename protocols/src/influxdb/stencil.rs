@@ -1,14 +1,14 @@
-//! Readings of known series as lines, without an encoder.
+//! Points of known series as lines, without an encoder.
 //!
-//! What stands before the value is the same in every line of a series, so it is spelled once, by
-//! the encoder, and copied from then on. The lines are those that the encoder writes.
+//! What stands before the value is the same in every line of a series and kind, so it is spelled once,
+//! by the encoder, and copied from then on. The lines are those that the encoder writes.
 
-use super::encode::{Encoder, write_value};
+use super::encode::{Encoder, column, write_value};
 use super::{EncoderOptions, Integers};
 use crate::form::Figure;
-use crate::{FieldValue, Tags, UnixNanos};
+use crate::{FieldValue, Kind, Measure, Number, Tags, UnixNanos};
 
-/// How one encoder writes readings.
+/// How one encoder writes points of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stencil {
     options: EncoderOptions,
@@ -19,13 +19,48 @@ impl Stencil {
         Self { options }
     }
 
-    /// Appends what every line of a series begins with, if it can be said without a loss and the
-    /// name stands in it as it is.
-    pub fn head(&self, name: &str, tags: Tags<'_>, out: &mut Vec<u8>) -> Option<()> {
-        Encoder::new(self.options).head(name, tags, out)
+    /// Whether there are lines for such measures; others mean nothing to a database before they are
+    /// summed up.
+    pub const fn says(&self, measure: &Measure<'_>) -> bool {
+        match measure {
+            Measure::Count { .. }
+            | Measure::Gauge(_)
+            | Measure::Reading(_)
+            | Measure::Fields(_) => true,
+            Measure::GaugeShift(_)
+            | Measure::Timing { .. }
+            | Measure::Histogram { .. }
+            | Measure::Distribution { .. }
+            | Measure::Set(_) => false,
+        }
     }
 
-    /// Appends a line.
+    /// Appends what every line of a series and kind begins with, if it can be said without a loss and
+    /// the name stands in it as it is.
+    pub fn head(&self, name: &str, tags: Tags<'_>, kind: Kind, out: &mut Vec<u8>) -> Option<()> {
+        Encoder::new(self.options).head(name, tags, column(kind)?, out)
+    }
+
+    /// The value in the line of a point of statsd; none where there is no line for it.
+    #[inline]
+    pub const fn value(&self, measure: &Measure<'_>) -> Option<f64> {
+        match *measure {
+            Measure::Count { delta, rate } => Some(delta / rate),
+            Measure::Gauge(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Appends a line with a finite [value](Self::value).
+    #[inline]
+    pub fn line_of(&self, head: &[u8], value: f64, end: &End, out: &mut Vec<u8>) {
+        out.extend_from_slice(head);
+        // It cannot fail: it is finite.
+        let _ = write_value(FieldValue::Number(Number::F64(value)), self.options, out);
+        end.append(out);
+    }
+
+    /// Appends the line of a reading.
     #[inline]
     pub fn line(&self, head: &[u8], figure: &Figure, end: &End, out: &mut Vec<u8>) {
         out.reserve(head.len() + LINE_MIN);
@@ -44,10 +79,7 @@ impl Stencil {
             // It cannot fail: it is finite, and not unsigned.
             let _ = write_value(FieldValue::Number(figure.number()), self.options, out);
         }
-        let start = out.len();
-        // To append a number of bytes that is always the same costs less.
-        out.extend_from_slice(&end.text);
-        out.truncate(start + end.length);
+        end.append(out);
     }
 }
 
@@ -67,6 +99,14 @@ impl End {
             self.set(time);
         }
         self
+    }
+
+    /// To append a number of bytes that is always the same costs less.
+    #[inline]
+    fn append(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.text);
+        out.truncate(start + self.length);
     }
 
     /// As it is written.

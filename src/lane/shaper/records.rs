@@ -5,7 +5,7 @@ use super::Shaper;
 use crate::lane::parcel::Record;
 use crate::waybill::Source;
 use protocols::influxdb::{End, TIME_MAX};
-use protocols::{Skip, UnixNanos};
+use protocols::{Kind, Skip, UnixNanos};
 
 /// The records that go to the payload as one.
 #[derive(Clone, Copy, Debug)]
@@ -14,33 +14,41 @@ struct Block<'t> {
     text: &'t [u8],
     bytes: usize,
     points: usize,
+    /// Of all of them.
+    kind: Option<Kind>,
 }
 
 impl Shaper {
     /// Appends records to the payload; `text` begins with them.
     pub(super) fn records(&mut self, text: &[u8], records: &[Record], source: Source<'_>) {
         let max = self.bytes_max();
-        let mut block = Block { text, bytes: 0, points: 0 };
+        let mut block = Block { text, bytes: 0, points: 0, kind: None };
         for (at, record) in records.iter().enumerate() {
             if let (Some(distinct), Some(soon)) = (&self.distinct, records.get(at + SOON)) {
                 distinct.announce(soon.hash);
             }
+            let bytes = record.bytes as usize;
+            let kind = source.kind.or(Some(record.kind));
+            if block.kind != kind {
+                self.copy(&mut block, source);
+                block.kind = kind;
+            }
             if self.names.are_watched() {
-                self.watch_record(block.next(record.bytes));
+                self.watch_record(block.next(bytes));
             }
             let time = self.free_time(record.hash, record.time);
             if time != record.time {
                 self.copy(&mut block, source);
-                self.move_record(block.next(record.bytes), time, source);
-                block.skip(record.bytes);
+                self.move_record(block.next(bytes), time, Source { kind, ..source });
+                block.skip(bytes);
                 continue;
             }
             let length = self.open.body.len() + block.bytes;
-            if length > 0 && length + record.bytes > max {
+            if length > 0 && length + bytes > max {
                 self.copy(&mut block, source);
                 self.push();
             }
-            block.bytes += record.bytes;
+            block.bytes += bytes;
             block.points += 1;
             let points = self.open.points as usize + block.points;
             let length = self.open.body.len() + block.bytes;
@@ -62,6 +70,7 @@ impl Shaper {
         }
         self.written = self.written.wrapping_add(block.bytes);
         self.open.body.extend_from_slice(block.text.get(..block.bytes).unwrap_or_default());
+        let source = Source { kind: block.kind, ..source };
         self.open.add(block.points, block.points, source, &self.riders);
         block.skip(block.bytes);
     }
@@ -102,6 +111,7 @@ impl<'t> Block<'t> {
 
     /// Begins anew, so many bytes later.
     fn skip(&mut self, bytes: usize) {
-        *self = Self { text: self.text.get(bytes..).unwrap_or_default(), bytes: 0, points: 0 };
+        let text = self.text.get(bytes..).unwrap_or_default();
+        *self = Self { text, bytes: 0, points: 0, kind: self.kind };
     }
 }

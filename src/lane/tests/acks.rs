@@ -186,3 +186,30 @@ async fn room_is_promised_once() {
     assert_eq!(bench.demand(many), Ok(()), "larger than the queue, but alone");
     assert_eq!(bench.demand(|points| reading(points, "r", 1, None)), Err(Full));
 }
+
+/// Line protocol has no words for a timer that is not summed up: nobody encodes it to find that out.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_said_is_refused_where_it_is_received() {
+    let (settings, state) = (settings("influxdb", HOUR), State::new(Arc::default(), 1));
+    let (record, clock) = (Record::default(), Clock::starting_at(UnixNanos::from_secs(1000)));
+    let encode = Box::new(protocols::influxdb::Encoder::new(Default::default()));
+    let ship = Box::new(Scripted::new(&record));
+    let (lane, running) = spawn(settings, Arc::clone(&state), encode, ship, clock);
+    let bench = Bench { lane, running, state, record, clock };
+    let receipt = bench.ask(Level::Delivered, |points| {
+        points.begin("t").finish(Measure::Timing { ms: 1.0, rate: 1.0 }, None, "");
+        points.begin("s").finish(Measure::Set("m"), None, "");
+        points.begin("g").finish(Measure::GaugeShift(1.0), None, "");
+    });
+    let book = bench.book();
+    assert_eq!((book.handed.get(), book.inbox.get(), dropped(&book, "unrepresentable")), (3, 0, 3));
+    assert_eq!(fate(receipt).await, lost("unrepresentable", 3, None));
+    bench.send(0, |points| {
+        points.begin("t").finish(Measure::Timing { ms: 1.0, rate: 1.0 }, None, "");
+        points.begin("t").finish(Measure::Gauge(1.0), None, "");
+        count(points, "t", 2.0);
+    });
+    // Nor does it take a nanosecond from a point of its series.
+    assert_eq!(bench.end().await, ["t value=1 1000000000000", "t count=2 1000000000001"]);
+    assert_eq!(dropped(&book, "unrepresentable"), 4);
+}
