@@ -133,8 +133,6 @@ impl Connection {
 
 struct Reader<S> {
     framer: LineFramer,
-    /// The last read has filled what it was given, so that there is more to come.
-    busy: bool,
     speak: S,
     desk: Desk,
 }
@@ -145,7 +143,7 @@ impl<S: Speak> Reader<S> {
         let framer = LineFramer::new(context.config.limits.line.bytes());
         let (intake, replies) = (context.intake(), Replies::default());
         let desk = Desk { intake, replies, peer: presence.peer, times: TimeRange::ALL };
-        Self { framer, busy: false, speak, desk }
+        Self { framer, speak, desk }
     }
 
     async fn read_to_end(&mut self, stream: &mut Stream) -> End {
@@ -199,27 +197,18 @@ impl<S: Speak> Reader<S> {
         End::Stop
     }
 
-    fn read(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Read {
-        BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, read))
-    }
-
-    fn read_into(
-        &mut self,
-        buffer: &mut [u8],
-        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-    ) -> Read {
-        let size = if self.busy { LARGE } else { CHUNK };
-        let len = read(buffer.get_mut(..size).unwrap_or_default());
-        self.busy = len.as_ref().is_ok_and(|len| *len >= CHUNK);
-        match len {
-            Ok(0) => Read::End(End::Eof),
-            Ok(len) => match self.feed(buffer.get(..len).unwrap_or(&[])) {
-                ControlFlow::Continue(()) => Read::Some,
-                ControlFlow::Break(()) => Read::End(End::Asked),
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
-            Err(_) => Read::End(End::Reset),
-        }
+    /// Takes all that there is to read, as far as it fits: what is done once for each of these seldom is
+    /// done for little.
+    fn read(&mut self, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Read {
+        BUFFER.with_borrow_mut(|buffer| {
+            let (len, end) = fill(buffer, read);
+            match (self.feed(buffer.get(..len).unwrap_or_default()), end) {
+                (ControlFlow::Break(()), _) => Read::End(End::Asked),
+                (_, Some(end)) => Read::End(end),
+                _ if len == 0 => Read::Nothing,
+                _ => Read::Some,
+            }
+        })
     }
 
     /// Takes the lines of a chunk; those after one that ends the connection are not read.
@@ -256,6 +245,24 @@ impl<S: Speak> Reader<S> {
         }
         desk.submit::<S>();
     }
+}
+
+/// Reads until there is nothing more, or no room; answers how much that was, and whether that is the
+/// end.
+fn fill(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> (usize, Option<End>) {
+    let mut len = 0;
+    while let Some(room) = buffer.get_mut(len..).filter(|room| !room.is_empty()) {
+        match read(room) {
+            Ok(0) => return (len, Some(End::Eof)),
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(_) => return (len, Some(End::Reset)),
+        }
+    }
+    (len, None)
 }
 
 /// Answers that wait for the client to read.
@@ -316,14 +323,11 @@ impl Replies {
 thread_local! {
     /// What is read into: of a thread and not of a connection, since most of those are idle. Nothing
     /// waits while it is in use.
-    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; LARGE].into());
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK].into());
 }
 
-/// What is read at once, of a sender that has little to say.
-const CHUNK: usize = 16 << 10;
-
-/// The same of one that has more: what is done once a read is then seldom done.
-const LARGE: usize = 64 << 10;
+/// What is taken at once.
+const CHUNK: usize = 64 << 10;
 
 /// About 600 refusals; a client that has not read so many will not miss one more.
 const REPLY_BYTES_MAX: usize = 64 << 10;
