@@ -139,12 +139,20 @@ impl Lines<'_> {
     #[inline]
     fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
         let Some(known) = self.memo.known(found) else { return false };
+        if known.way.keeps == 0 {
+            return self.crossing.repeat(&known, line);
+        }
+        self.repeat_kept(found, line)
+    }
+
+    fn repeat_kept(&mut self, found: &Found, line: &Split<'_>) -> bool {
+        let Some(known) = self.memo.known(found) else { return false };
         if !known.way.needs.point {
-            return self.crossing.repeat(&known, line, None);
+            return self.crossing.repeat_kept(&known, line, None);
         }
         let parsed = self.context.grammar.statsd(line.line, &self.times, self.batch);
         let point = self.batch.point(0).filter(|_| parsed == Ok(0) && self.batch.len() == 1);
-        let done = point.is_some_and(|point| self.crossing.repeat(&known, line, Some(&point)));
+        let done = point.is_some_and(|point| self.crossing.repeat_kept(&known, line, Some(&point)));
         self.batch.clear();
         done
     }

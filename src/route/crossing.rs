@@ -265,39 +265,36 @@ impl<'t> Crossing<'t> {
     }
 
     /// Does with a line what was done with an earlier one of its head, which is
-    /// [current](Self::is_current); `point` is the one of this line, if the way
-    /// [needs](super::way::Needs) it. Answers whether that could be done; if not, nothing has happened.
+    /// [current](Self::is_current), where only windows take such lines, or lanes that hand them on. Answers
+    /// whether that could be done; if not, nothing has happened.
     #[inline]
-    pub fn repeat(
+    pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
+        let Some(measure) = self.admit(known.way, line) else { return false };
+        let mut places = known.places.iter();
+        for step in &known.way.steps {
+            self.step(*step, &mut places, measure.as_ref(), line);
+        }
+        self.arrived(!known.way.steps.is_empty());
+        true
+    }
+
+    /// As [`repeat`](Self::repeat), where lanes keep or copy points; `point` is the one of this line, if
+    /// the way [needs](super::way::Needs) it.
+    pub fn repeat_kept(
         &mut self,
         known: &memo::Known<'_>,
         line: &Split<'_>,
         point: Option<&Point<'_>>,
     ) -> bool {
-        let Way { shape, steps, needs, keeps, .. } = known.way;
-        if needs.plain && !self.relays_all(steps, line) || needs.point && point.is_none() {
+        let Way { shape, steps, needs, .. } = known.way;
+        let can_be_said = needs.number && shape.measure(line).is_some_and(is_finite);
+        if !can_be_said || needs.point && point.is_none() {
             return false;
         }
-        let measure = if needs.number { shape.measure(line) } else { None };
-        if measure.is_some() != needs.number || *keeps > 0 && !measure.is_some_and(is_finite) {
-            return false;
-        }
-        // Whoever asks again is told why; a series that is known has no need of its hash.
-        if let Toll::Each(now) = self.toll
-            && self.gate.spend(|| 0, now).is_err()
-        {
-            return false;
-        }
+        let Some(measure) = self.admit(known.way, line) else { return false };
         let (mut places, mut heads) = (known.places.iter(), known.heads.iter());
         for step in steps {
             match *step {
-                Step::Take(route) => self.taken(route.into()),
-                Step::Absorb(lane) => {
-                    let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
-                    if let Some(((front, place), measure)) = front.zip(measure.as_ref()) {
-                        front.repeat(*place, measure);
-                    }
-                }
                 Step::Keep { lane, route } => {
                     if let Some((head, measure)) = heads.next().zip(measure.as_ref()) {
                         let known = (head.of(known.text), head.hash);
@@ -309,13 +306,54 @@ impl<'t> Crossing<'t> {
                         self.copy((lane.into(), route.into()), head.hash, point);
                     }
                 }
-                Step::Relay { lane, route } => {
-                    self.relay_to(lane.into(), line.line, route.into());
-                }
+                step => self.step(step, &mut places, measure.as_ref(), line),
             }
         }
         self.arrived(!steps.is_empty());
         true
+    }
+
+    /// The measure of a line that may go that way, if any is needed; its point is paid for then.
+    #[inline]
+    fn admit<'l>(&self, way: &Way, line: &Split<'l>) -> Option<Option<Measure<'l>>> {
+        let Way { shape, steps, needs, .. } = way;
+        if needs.plain && !self.relays_all(steps, line) {
+            return None;
+        }
+        let measure = if needs.number { shape.measure(line) } else { None };
+        if measure.is_some() != needs.number {
+            return None;
+        }
+        // Whoever asks again is told why; a series that is known has no need of its hash.
+        match self.toll {
+            Toll::Each(now) => self.gate.spend(|| 0, now).ok()?,
+            Toll::Paid => {}
+        }
+        Some(measure)
+    }
+
+    /// A step that needs nothing but the line.
+    #[inline]
+    fn step<'p>(
+        &mut self,
+        step: Step,
+        places: &mut impl Iterator<Item = &'p WindowPlace>,
+        measure: Option<&Measure<'_>>,
+        line: &Split<'_>,
+    ) {
+        match step {
+            Step::Take(route) => self.taken(route.into()),
+            Step::Absorb(lane) => {
+                let front = self.fronts.get_mut(usize::from(lane)).zip(places.next());
+                if let Some(((front, place), measure)) = front.zip(measure) {
+                    front.repeat(*place, measure);
+                }
+            }
+            Step::Relay { lane, route } => {
+                self.relay_to(lane.into(), line.line, route.into());
+            }
+            Step::Keep { .. } | Step::Copy { .. } => {}
+        }
     }
 
     /// Whether every lane that was handed the earlier line as it came can take this one, too.

@@ -127,16 +127,28 @@ impl Memo {
     #[inline]
     pub fn known<'m>(&'m self, found: &'m Found) -> Option<Known<'m>> {
         let way = self.ways.get(found.way)?;
+        if way.keeps > 0 {
+            return self.known_to_be_kept(way, found);
+        }
+        let places = self.places(way, found, found.many)?;
+        Some(Known { way, places, heads: &[], text: &[] })
+    }
+
+    /// Apart, so that lines which only windows take pay nothing for it.
+    #[inline(never)]
+    fn known_to_be_kept<'m>(&'m self, way: &'m Way, found: &'m Found) -> Option<Known<'m>> {
         let (first_place, first_head) = self.starts(way, found)?;
-        let places = match way.lanes.len() {
-            0 | 1 => slice::from_ref(&found.place),
-            many => self.places.get(first_place as usize..)?.get(..many)?,
-        };
-        let heads = match way.keeps {
-            0 => &[],
-            some => self.heads_of_lines.get(first_head as usize..)?.get(..some)?,
-        };
+        let places = self.places(way, found, first_place)?;
+        let heads = self.heads_of_lines.get(first_head as usize..)?.get(..way.keeps)?;
         Some(Known { way, places, heads, text: &self.text })
+    }
+
+    #[inline]
+    fn places<'m>(&'m self, way: &Way, found: &'m Found, first: u32) -> Option<&'m [WindowPlace]> {
+        match way.lanes.len() {
+            0 | 1 => Some(slice::from_ref(&found.place)),
+            many => self.places.get(first as usize..)?.get(..many),
+        }
     }
 
     /// Remembers what was done with a line of this head, in place of what was known before.
