@@ -216,7 +216,7 @@ pub fn spawn_many(
     // A point that is stamped says more than its line.
     let verbatim = encode.verbatim().filter(|_| !settings.aggregate && !settings.stamp);
     let stencil = encode.stencil();
-    let shaped = CancellationToken::new();
+    let (shaped, is_on_disk) = (CancellationToken::new(), settings.is_on_disk());
     let shaping = Shaping::new(&state, shaped.clone());
     let shaper = Shaper::new(
         Arc::clone(&settings),
@@ -236,7 +236,7 @@ pub fn spawn_many(
         let shipper = Shipper { settings, state, ship, lane, handed_over };
         tokio::spawn(shipper.run())
     }));
-    let running = Running { tasks, shaped, handed_over, state: Arc::clone(&state) };
+    let running = Running { tasks, shaped, is_on_disk, handed_over, state: Arc::clone(&state) };
     (Lane(Arc::new(Handle { settings, state, inbox, verbatim, stencil })), running)
 }
 
@@ -266,6 +266,8 @@ pub struct Running {
     tasks: Vec<JoinHandle<()>>,
     /// Cancelled when the shaper has ended.
     shaped: CancellationToken,
+    /// Whether what is delivered goes to disk here.
+    is_on_disk: bool,
     handed_over: CancellationToken,
     state: Arc<State>,
 }
@@ -320,10 +322,8 @@ impl Running {
     /// answers how many points were dropped. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {
         let before = self.lost();
-        if self.state.queue.has_disk() {
-            // What is not in line yet has no place on disk. It waits for nobody but the processor.
-            let _ = tokio::time::timeout(SHAPED_WITHIN, self.shaped.cancelled()).await;
-        }
+        // Whether or not it comes to an end.
+        let _ = tokio::time::timeout(ON_DISK_WITHIN, self.on_its_way_to_disk()).await;
         self.tasks.iter().for_each(JoinHandle::abort);
         self.drained().await;
         if !self.handed_over.is_cancelled() {
@@ -333,6 +333,16 @@ impl Running {
             self.state.book.dropped.add("shutdown", self.state.queue.abandon());
         }
         self.lost() - before
+    }
+
+    /// Waits for what goes to disk by itself, and so for nobody but processor and disk.
+    async fn on_its_way_to_disk(&mut self) {
+        if self.is_on_disk {
+            self.drained().await;
+        } else if self.state.queue.has_disk() {
+            // What is not in line yet has no place there.
+            self.shaped.cancelled().await;
+        }
     }
 
     fn lost(&self) -> u64 {
@@ -345,8 +355,8 @@ impl Running {
 const INBOX: usize = 64;
 /// How many bytes these may have: a body whose rows repeat many tags unfolds to as much.
 const INBOX_BYTES_MAX: usize = 256 << 20;
-/// How long an end waits for a shaper, which has to write what is in its inbox and its windows, and what
-/// of them outlives the process: no longer than for a step of the disk.
-const SHAPED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stop that has no more time waits for what is on its way to disk: what a shaper has in its
+/// inbox and its windows is written in less.
+const ON_DISK_WITHIN: Duration = Duration::from_secs(5);
 /// How much of a name goes into a log line.
 const NAME_SAMPLE: usize = 32;
