@@ -83,6 +83,7 @@ use protocols::{Encode, UnixNanos};
 use shaper::Shaper;
 use shipper::Shipper;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -215,7 +216,8 @@ pub fn spawn_many(
     // A point that is stamped says more than its line.
     let verbatim = encode.verbatim().filter(|_| !settings.aggregate && !settings.stamp);
     let stencil = encode.stencil();
-    let shaping = Shaping::new(&state);
+    let (shaped, is_on_disk) = (CancellationToken::new(), settings.is_on_disk());
+    let shaping = Shaping::new(&state, shaped.clone());
     let shaper = Shaper::new(
         Arc::clone(&settings),
         Arc::clone(&state),
@@ -234,23 +236,27 @@ pub fn spawn_many(
         let shipper = Shipper { settings, state, ship, lane, handed_over };
         tokio::spawn(shipper.run())
     }));
-    let running = Running { tasks, handed_over, state: Arc::clone(&state) };
+    let running = Running { tasks, shaped, is_on_disk, handed_over, state: Arc::clone(&state) };
     (Lane(Arc::new(Handle { settings, state, inbox, verbatim, stencil })), running)
 }
 
-/// Keeps shippers from ending as long as a shaper may still push.
-struct Shaping(Arc<State>);
+/// Keeps shippers from ending as long as a shaper may still push, and tells when it has ended.
+struct Shaping {
+    state: Arc<State>,
+    over: CancellationToken,
+}
 
 impl Shaping {
-    fn new(state: &Arc<State>) -> Self {
+    fn new(state: &Arc<State>, over: CancellationToken) -> Self {
         state.queue.join();
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state), over }
     }
 }
 
 impl Drop for Shaping {
     fn drop(&mut self) {
-        self.0.queue.leave();
+        self.state.queue.leave();
+        self.over.cancel();
     }
 }
 
@@ -258,6 +264,10 @@ impl Drop for Shaping {
 #[derive(Debug)]
 pub struct Running {
     tasks: Vec<JoinHandle<()>>,
+    /// Cancelled when the shaper has ended.
+    shaped: CancellationToken,
+    /// Whether what is delivered goes to disk here.
+    is_on_disk: bool,
     handed_over: CancellationToken,
     state: Arc<State>,
 }
@@ -312,6 +322,8 @@ impl Running {
     /// answers how many points were dropped. What a successor has taken over is left alone.
     pub async fn abandon(&mut self) -> u64 {
         let before = self.lost();
+        // Whether or not it comes to an end.
+        let _ = tokio::time::timeout(ON_DISK_WITHIN, self.on_its_way_to_disk()).await;
         self.tasks.iter().for_each(JoinHandle::abort);
         self.drained().await;
         if !self.handed_over.is_cancelled() {
@@ -321,6 +333,16 @@ impl Running {
             self.state.book.dropped.add("shutdown", self.state.queue.abandon());
         }
         self.lost() - before
+    }
+
+    /// Waits for what goes to disk by itself, and so for nobody but processor and disk.
+    async fn on_its_way_to_disk(&mut self) {
+        if self.is_on_disk {
+            self.drained().await;
+        } else if self.state.queue.has_disk() {
+            // What is not in line yet has no place there.
+            self.shaped.cancelled().await;
+        }
     }
 
     fn lost(&self) -> u64 {
@@ -333,5 +355,8 @@ impl Running {
 const INBOX: usize = 64;
 /// How many bytes these may have: a body whose rows repeat many tags unfolds to as much.
 const INBOX_BYTES_MAX: usize = 256 << 20;
+/// How long a stop that has no more time waits for what is on its way to disk: what a shaper has in its
+/// inbox and its windows is written in less.
+const ON_DISK_WITHIN: Duration = Duration::from_secs(5);
 /// How much of a name goes into a log line.
 const NAME_SAMPLE: usize = 32;

@@ -62,6 +62,27 @@ async fn term_dead_backend_a_second_signal_ends_it_at_once() {
     }
 }
 
+/// The store is the disk here, which is waited for in any case.
+#[tokio::test]
+async fn a_stop_without_time_writes_what_the_store_is_to_have() {
+    for is_told_twice in [false, true] {
+        let grace = if is_told_twice { "10m" } else { "0s" };
+        let store = format!("{}[backends.st]\nkind = 'store'\nflush = '1h'\n", config(grace, &[]));
+        let mut gateway = Gateway::start(&store.replace("to = []", "to = ['st']")).await;
+        let mut stream = TcpStream::connect(gateway.addr("statsd", "tcp")).await.unwrap();
+        stream.write_all(b"c:3|c\nc:4|c\n").await.unwrap();
+        hand_over(&gateway, 500).await;
+        eventually("all is held", async || gateway.book("st").await["handed"] == 502).await;
+        if is_told_twice {
+            gateway.daemon.signal(Signal::SIGINT);
+        }
+        let Ended { status, log } = gateway.terminate().await;
+        assert!(status.success(), "{log}");
+        // The counter is one row.
+        assert!(log.contains("\"delivered\":501"), "{log}");
+    }
+}
+
 #[tokio::test]
 async fn a_stop_with_nothing_left_is_quick_and_a_success() {
     let healthy = FakeHttp::start([]).await;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{
-    API, Answer, FakeHttp, Gateway, Influxd, STATSD, all_to, eventually, numbers_in, pointsman,
-    post_numbers,
+    API, Answer, Ended, FakeHttp, Gateway, Influxd, STATSD, all_to, eventually, numbers_in,
+    pointsman, post_numbers,
 };
 use nix::sys::signal::Signal;
 use tokio::net::UdpSocket;
@@ -110,6 +110,30 @@ async fn a_stop_that_is_cut_short_loses_nothing_that_has_a_place_on_disk() {
         assert_eq!(gateway.book("b").await["recovered"], 5000);
         eventually("all is delivered", async || held(&gateway, "b").await == 0).await;
         assert_eq!(numbers(&silent, before), (0..5000).collect::<Vec<_>>());
+    }
+}
+
+/// What waits for its batch or for the end of its window is on no list yet of what goes to disk, and needs
+/// nothing but the processor to be there.
+#[tokio::test]
+async fn a_stop_without_time_keeps_what_is_not_in_line_yet() {
+    let silent = FakeHttp::judging(|_| Answer::hang()).await;
+    let sections = [("raw", "aggregate = false\nflush = '1h'"), ("windows", "flush = '1h'")]
+        .map(|(name, keys)| common::influxdb(name, &silent.url(), keys));
+    let all = config(&sections.concat(), &["raw", "windows"]);
+    for is_told_twice in [false, true] {
+        let grace = if is_told_twice { "grace = '10m'" } else { "grace = '0s'" };
+        let mut gateway = Gateway::start(&all.replace("grace = '1s'", grace)).await;
+        post_numbers(&gateway, 0..5000).await;
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.send_to(b"c:3|c\nc:4|c", gateway.addr("statsd", "udp")).await.unwrap();
+        eventually("they are held", async || held(&gateway, "windows").await == 5002).await;
+        if is_told_twice {
+            gateway.daemon.signal(Signal::SIGINT);
+        }
+        let Ended { status, log } = gateway.terminate().await;
+        assert!(status.success(), "{log}");
+        assert!(log.contains("\"kept\":5002") && log.contains("\"kept\":5001"), "{log}");
     }
 }
 

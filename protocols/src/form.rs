@@ -302,7 +302,7 @@ const ITEM_MAX: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decimal::write_f64;
+    use proptest::prelude::*;
 
     fn bytes(text: &str) -> [u8; 16] {
         let padded = format!("{text} and whatever comes next");
@@ -378,21 +378,67 @@ mod tests {
         }
     }
 
-    proptest::proptest! {
+    /// As line protocol has it.
+    fn written(number: Number) -> String {
+        match number {
+            Number::I64(integer) => integer.to_string(),
+            Number::U64(integer) => integer.to_string(),
+            Number::F64(double) => {
+                let text = ryu::Buffer::new().format_finite(double).to_owned();
+                text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+            }
+        }
+    }
+
+    /// Bytes that may be of a number, and such as a sum over many bytes at once could mistake for some.
+    fn odd_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            6 => b'0'..=b'9',
+            2 => Just(b'0'),
+            1 => prop::sample::select(b".-+eE \"},/:\x00\x7f\x80\xb0\xb9\xba\xff".to_vec()),
+        ];
+        prop::collection::vec(byte, 0..most)
+    }
+
+    fn begins_with(text: &[u8], is_part: impl Fn(&u8) -> bool) -> &str {
+        let length = text.iter().take_while(|byte| is_part(byte)).count();
+        str::from_utf8(&text[..length]).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
         #[test]
-        fn what_is_found_is_what_would_be_written(text in "-?[0-9]{0,9}\\.?[0-9]{0,9}[-+.eE]?") {
-            let length = shortest(&bytes(&text));
-            let written = parse_number(&text).map(|number| match number {
-                Number::I64(integer) => integer.to_string(),
-                Number::U64(integer) => integer.to_string(),
-                Number::F64(double) => {
-                    let mut written = Vec::new();
-                    write_f64(&mut written, double);
-                    String::from_utf8(written).unwrap()
-                }
-            });
-            let is_shortest = text.len() <= TEXT && written.as_ref() == Some(&text);
-            proptest::prop_assert_eq!(length.is_some(), is_shortest && text != "-0", "{:?} {:?}", length, written);
+        fn what_is_found_is_what_would_be_written(
+            head in "-?(0|[0-9]{0,9})(\\.0{0,5}[0-9]{0,9})?[-+.eE]?", tail in odd_bytes(20),
+        ) {
+            let text = [head.as_bytes(), &tail, &[b' '; 16]].concat();
+            let word = begins_with(&text, |byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
+            let is_shortest = word.len() <= TEXT
+                && word != "-0"
+                && !word.contains('e')
+                && !word.trim_start_matches('-').starts_with("0.0000")
+                && parse_number(word).is_some_and(|number| written(number) == word);
+            let found = shortest(text.first_chunk().unwrap());
+            prop_assert_eq!(found, is_shortest.then_some(word.len()), "{:?}", word);
+        }
+
+        #[test]
+        fn a_time_is_ten_or_thirteen_digits(
+            head in "[0-9]{9,14}", tail in odd_bytes(9), cut in 0_usize..24,
+        ) {
+            let mut text = [head.as_bytes(), &tail].concat();
+            text.truncate(cut);
+            let word = begins_with(&text, u8::is_ascii_digit);
+            let scale = match word.len() {
+                10 => 1_000_000_000,
+                13 => 1_000_000,
+                _ => 0,
+            };
+            let nanos = word.parse::<i64>().ok().and_then(|number| number.checked_mul(scale));
+            let expected = nanos.filter(|nanos| *nanos > 0 && !word.starts_with('0'));
+            let found = read_time(&text);
+            prop_assert_eq!(found.map(|(time, _)| time.0), expected, "{:?}", word);
+            prop_assert!(found.is_none_or(|(_, rest)| *rest == text[word.len()..]));
         }
     }
 }

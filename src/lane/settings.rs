@@ -103,9 +103,14 @@ impl Settings {
 }
 
 impl Settings {
+    /// Whether the backend is the disk here, so that nothing of it may be away.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.kind == "store"
+    }
+
     pub(super) fn limits(&self) -> Limits {
-        // The store is on disk itself: what it has is kept, and nothing else of it.
-        let keeps = self.spool.is_some() || self.kind == "store";
+        // What the store has is kept, and nothing else of it.
+        let keeps = self.spool.is_some() || self.is_on_disk();
         Limits { memory: self.memory, disk: self.spool, keeps, when_full: self.when_full }
     }
 }

@@ -87,7 +87,8 @@ pub struct Way {
 /// What steps need to know of each new line.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Its number: some lane adds it up or writes it, or it still has to be checked, since no lane hands the line on.
+    /// Its number: some lane adds it up or writes it, or it still has to be checked, since no lane
+    /// hands the line on.
     pub number: bool,
     /// That its value is plain, so that the line can go out as it came.
     pub plain: bool,
@@ -109,7 +110,7 @@ impl Needs {
         let is_used = steps.iter().any(|step| matches!(step, Step::Absorb(_) | Step::Keep { .. }));
         // A plain value is certain to be a number, and need not be read if nobody makes use of it.
         let point = steps.iter().any(|step| matches!(step, Step::Copy { .. }));
-        Self { number: is_used || !plain, plain, point }
+        Self { number: is_used || point || !plain, plain, point }
     }
 }
 

@@ -10,8 +10,8 @@ use crate::lane::{self, Lane, Running, Settings};
 use crate::origin::Protocol;
 use crate::route::Memo;
 use proptest::prelude::*;
-use protocols::Encode;
-use protocols::statsd::{Encoder, TagDialect, splits};
+use protocols::statsd::{Dialects, Encoder, Limits, TagDialect, parse_line, splits};
+use protocols::{Batch, Encode};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +42,7 @@ fn yard(access: Access) -> (Yard, [Kept; 5]) {
         { "match": { "name": "p*" }, "to": ["points"] },
         { "match": { "name": "o*" }, "to": ["other"] },
         { "match": { "name": "p.b*" }, "to": ["windows", "relay"] },
+        { "match": { "name": "q*" }, "to": ["relay", "other"] },
         { "match": { "name": "p.c*" }, "to": ["windows", "windows_too", "other"] },
         { "match": { "name": "p.d*" }, "to": ["windows_too", "windows"] },
         { "match": { "name": ["p.d*", "n.a"] }, "to": ["points"],
@@ -61,7 +62,7 @@ async fn finish(mut yard: Yard, kept: &[Kept]) -> (Vec<String>, Vec<String>) {
     let book = yard.books.listener("under_test");
     let mut counts = Vec::from(yard.counts());
     counts.extend([book.rejected.total(), book.denied.total()]);
-    counts.extend((1..=10).map(|nth| yard.books.route(&format!("route {nth}")).get()));
+    counts.extend((1..=11).map(|nth| yard.books.route(&format!("route {nth}")).get()));
     let mut shown = vec![format!("{counts:?}")];
     shown.extend(LANES.map(|name| {
         let book = yard.books.backend(name);
@@ -98,7 +99,7 @@ fn guarded() -> Access {
     let principals = json!({ "p": {
         "listeners": ["under_test"],
         "scopes": ["stats:put-points:n*", "stats:put-points:r.a", "stats:put-points:u*",
-                   "stats:put-points:p*", "stats:put-points:o*"],
+                   "stats:put-points:p*", "stats:put-points:o*", "stats:put-points:q*"],
         "tags": { "set": { "p": "1", "b": "3" }, "drop": ["a"], "reserved": ["t"] },
     } });
     Access::new(
@@ -162,9 +163,42 @@ fn line() -> impl Strategy<Value = String> {
         "p=e",
         "p.f,t=a b",
         "o.a",
+        "p.b2,z=1,y=2",
+        "p.b2,y=2,z=1",
+        "p e",
+        "p\\f",
+        "p.ü\"q",
+        "p.g,time=1,k=",
+        "q.a",
     ]);
-    let values =
-        prop::sample::select(vec!["1", "-2.5", "+3", "1e2", "0.1", "x", "1:2", "", "1e308"]);
+    let values = prop::sample::select(vec![
+        "1",
+        "-2.5",
+        "+3",
+        "1e2",
+        "0.1",
+        "x",
+        "1:2",
+        "",
+        "1e308",
+        "-0",
+        "+0",
+        "-1e308",
+        "1e-320",
+        "9007199254740993",
+        "18446744073709551616",
+        "1e309",
+        "nan",
+        "inf",
+        "0x1",
+        "1_0",
+        ".5",
+        "5.",
+        "000000000000000000007",
+        "123456789012345.6",
+        "1",
+        "2",
+    ]);
     let tails = prop::sample::select(vec![
         "|c",
         "|g",
@@ -174,6 +208,22 @@ fn line() -> impl Strategy<Value = String> {
         "|g|#b:2,a:1",
         "|g|#a:1,b:2",
         "|c|T1699999999",
+        "|c|@0.0001",
+        "|c|@1e-300",
+        "|g|@0.5",
+        "|ms|@0.1",
+        "|h",
+        "|d",
+        "|c|#a",
+        "|c|#a:",
+        "|c|#time:1",
+        "|c|#a:1,a:2",
+        "|c|c:abc",
+        "|c|#z:1,y:2",
+        "|c|#y:2,z:1",
+        "|c",
+        "|g",
+        "|c\r",
         "|q",
         "",
     ]);
@@ -207,6 +257,25 @@ async fn lines_that_are_sent_as_points_are_known_again() {
     // A member of a set, and a point that is rewritten to such a name.
     for line in ["p.a:1|s", "n.a:1|c"] {
         assert!(!is_known(line), "{line}");
+    }
+}
+
+/// Whatever lanes do with them, side by side.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_line_can_be_done_with_the_next() {
+    let (yard, _) = yard(Access::default());
+    let (mut memo, mut intake) = (Memo::default(), yard.context(Protocol::Statsd).intake());
+    let table = intake.table();
+    for line in ["p.a:1|c", "p.b:1|g", "p.c:1|c", "p.d:1|c", "n.b:1|c", "o.a:1|c", "q.a:1|c"] {
+        let split = splits(line.as_bytes()).next().unwrap().unwrap();
+        let mut lines = intake.lines(&table, &mut memo, false);
+        lines.take([line.as_bytes()], |_| None);
+        let print = lines.memo.print(&split.head).unwrap();
+        let found = lines.memo.seek(print).unwrap();
+        let known = lines.memo.known(&found).unwrap();
+        let mut batch = Batch::new();
+        parse_line(line.as_bytes(), &Dialects::default(), &Limits::default(), &mut batch).unwrap();
+        assert!(lines.crossing.repeat(&known, &split, batch.point(0).as_ref()), "{line}");
     }
 }
 

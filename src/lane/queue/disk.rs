@@ -68,6 +68,11 @@ impl Queue {
         self.tidy();
     }
 
+    /// Whether what is put in line may go to disk.
+    pub(in crate::lane) fn has_disk(&self) -> bool {
+        self.line().has_disk()
+    }
+
     /// As [`close`](Self::close) of a queue that was drained: what was delivered leaves the disk.
     fn is_settled(&self) -> bool {
         let line = self.line();

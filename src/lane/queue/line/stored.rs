@@ -56,6 +56,11 @@ impl Line {
         self.spilling |= self.closing;
     }
 
+    /// Whether there is a disk to go to.
+    pub(in crate::lane::queue) const fn has_disk(&self) -> bool {
+        self.limits.disk.is_some()
+    }
+
     /// What to do next on disk, if that can be read and can be written.
     pub(in crate::lane::queue) fn work(&mut self, reads: bool, writes: bool) -> Work {
         let fetch = if reads { self.missing_ahead() } else { Vec::new() };
