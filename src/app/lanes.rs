@@ -71,7 +71,7 @@ impl Lanes {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
             Some((kind, state)) if book.under_way() > 0 || !state.is_at_rest() => {
                 return Err(format!(
-                    "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
+                    "it still holds points for the kind {kind}, which the kind {} cannot take over; give the new one another name",
                     settings.kind
                 ));
             }
