@@ -164,8 +164,7 @@ fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
 fn broken(line: &str, column: usize) -> String {
     let rest = line.get(column.saturating_sub(1)..).unwrap_or_default();
     let number = ["NaN", "Infinity"].into_iter().find(|number| rest.starts_with(number));
-    let why =
-        number.map(|number| format!(": JSON knows no {number}; leave the column out, or say null"));
+    let why = number.map(|number| format!(": JSON has no {number} (say null)"));
     format!("the JSON is broken at column {column}{}", why.unwrap_or_default())
 }
 

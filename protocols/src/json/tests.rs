@@ -413,7 +413,7 @@ fn what_other_languages_take_for_a_number_is_called_by_its_name() {
     };
     for (value, word) in [("NaN", "NaN"), ("Infinity", "Infinity"), ("-Infinity", "Infinity")] {
         let text = told(&format!("{{\"name\":\"a\",\"v\":{value}}}"));
-        assert!(text.contains(&format!(": JSON knows no {word}; ")), "{value}: {text}");
+        assert!(text.contains(&format!(": JSON has no {word} (say null)")), "{value}: {text}");
     }
     assert_eq!(told("{\"name\":\"a\",\"v\":Nan}"), "the JSON is broken at column 17");
     assert_eq!(told("{\"name\":\"é\",é"), "the JSON is broken at column 14");
