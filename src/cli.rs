@@ -137,8 +137,8 @@ pub struct SendArgs {
     /// How to say it
     #[arg(value_enum, value_name = "PROTOCOL")]
     pub protocol: send::Protocol,
-    /// Where to, as host:port, or for http https://host:port; by default the protocol's port on
-    /// this host
+    /// Where to, as host:port, or for statsd tcp://host:port, for http https://host:port; by default the
+    /// protocol's port on this host
     #[arg(long, value_name = "ADDR")]
     pub to: Option<String>,
     /// For https: the roots to trust, in PEM; by default the system's
