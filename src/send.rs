@@ -267,6 +267,8 @@ mod tests {
                 command: Vec::new(),
             })
         };
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(send_to(Protocol::Statsd, format!("tcp://{closed}")).is_err(), "nobody listens");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let taken = std::thread::spawn(move || {
@@ -277,7 +279,6 @@ mod tests {
         });
         send_to(Protocol::Statsd, format!("tcp://{at}")).unwrap();
         assert_eq!(taken.join().unwrap(), "a:1|c\n");
-        assert!(send_to(Protocol::Statsd, format!("tcp://{at}")).is_err(), "nobody listens now");
         for (protocol, scheme, said) in [
             (Protocol::Statsd, "https", "to https://h:1: statsd is sent to udp:// or tcp://"),
             (Protocol::Statsd, "unixgram", "to unixgram://h:1: statsd is sent to udp:// or tcp://"),
