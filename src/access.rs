@@ -36,7 +36,7 @@ pub use config::{Basic, Config, Tags};
 pub use credential::{Credential, Unreadable};
 pub use denial::{Denial, Refused, Reserved};
 pub use gate::{Gate, Principal};
-pub use hashed::Hashed;
+pub use hashed::{EMPTY_SECRET, Hashed};
 pub use network::Network;
 pub use proof::{Proof, UnixPeer};
 pub use quota::{Meters, Quota};

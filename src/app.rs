@@ -423,7 +423,7 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let api = format!("[listeners.api]\nprotocol = 'http'\nbind = ['tcp://{free}']\n");
         let problem = app.apply(plan(&(api + &backend("stdout")))).await.unwrap_err();
-        assert!(problem.contains("still holds points as a blackhole"), "{problem}");
+        assert!(problem.contains("still holds points for the kind blackhole"), "{problem}");
         assert_eq!(app.addresses(), addresses);
         assert!(TcpListener::bind(free).is_ok(), "the new listener's socket was not kept");
     }

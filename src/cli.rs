@@ -137,8 +137,8 @@ pub struct SendArgs {
     /// How to say it
     #[arg(value_enum, value_name = "PROTOCOL")]
     pub protocol: send::Protocol,
-    /// Where to, as host:port, or for http https://host:port; by default the protocol's port on
-    /// this host
+    /// Where to, as host:port, or for statsd tcp://host:port, for http https://host:port; by default the
+    /// protocol's port on this host
     #[arg(long, value_name = "ADDR")]
     pub to: Option<String>,
     /// For https: the roots to trust, in PEM; by default the system's
@@ -261,13 +261,16 @@ fn dead_letters(inputs: &Inputs, args: command::Arguments) -> ExitCode {
         Ok(planned) => planned.plan,
         Err(report) => return bad_configuration(&report),
     };
+    // Whoever names a gateway and no more, perhaps of another host, asks about that one.
+    let is_about_gateway =
+        args.admin.is_some() && inputs.data_dir.is_none() && inputs.files.is_empty();
     let options = command::Options {
         admin: args.admin.unwrap_or_else(|| match plan.admin.tls {
             Some(_) => plan.admin.url(),
             None => plan.admin.bind,
         }),
         ca: args.ca,
-        data_dir: plan.data_dir,
+        data_dir: (!is_about_gateway).then_some(plan.data_dir),
         format: args.format,
         task: args.task.into(),
     };

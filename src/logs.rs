@@ -193,7 +193,11 @@ impl Counts {
         for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
             text.push_str(&format!(", {count} {what}"));
         }
-        for why in sent.words.iter().chain(&sent.away) {
+        for (why, line) in &sent.words {
+            let line = line.as_ref().map(|line| format!(": {line}"));
+            text.push_str(&format!("\npointsman logs: {why}{}", line.unwrap_or_default()));
+        }
+        if let Some(why) = &sent.away {
             text.push_str(&format!("\npointsman logs: {why}"));
         }
         text + "\n"

@@ -1,9 +1,8 @@
 //! `pointsman run`: a runtime, the signals and the app between them.
 //!
 //! SIGTERM and SIGINT end it in order; a second one waits for nobody but the disk, and a third one for
-//! nothing at all. SIGHUP reloads. Handlers are
-//! installed before the configuration is read, and from the first line of `main` until then
-//! hangups are held back, so that an early one is kept and not deadly.
+//! nothing at all. SIGHUP reloads. Handlers are installed before the configuration is read, and from the
+//! first line of `main` until then hangups are held back, so that an early one is kept and not deadly.
 
 use crate::app::{App, Given, Loader, Started, Wish, banner};
 use crate::clock::Clock;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub struct Message {
     /// By which protocol.
     pub protocol: Protocol,
-    /// `host:port`; by default the protocol's port on this host.
+    /// `host:port` or an address with its scheme; by default the protocol's port on this host.
     pub to: Option<String>,
     /// The roots to trust over https, if not the system's.
     pub ca: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Message {
 /// A protocol to send by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
-    /// `name:1|c` over UDP.
+    /// `name:1|c` over UDP; over TCP to tcp://host:port.
     Statsd,
     /// `put name time value tags` over TCP.
     Opentsdb,
@@ -158,27 +158,37 @@ impl Protocol {
 
 fn deliver(message: &Message, to: &str, wire: &[u8]) -> io::Result<()> {
     // Addresses are shown with their scheme, and copied with it.
-    let place = to.split_once("://").map_or(to, |(_, place)| place);
-    match message.protocol {
-        Protocol::Statsd => {
-            let peer = place.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-            let any: IpAddr = match peer {
-                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-            };
-            UdpSocket::bind((any, 0))?.send_to(wire, peer).map(|_| ())
+    let (scheme, place) =
+        to.split_once("://").map_or((None, to), |(scheme, place)| (Some(scheme), place));
+    match (message.protocol, scheme) {
+        (Protocol::Statsd, None | Some("udp")) => by_udp(place, wire),
+        (Protocol::Statsd | Protocol::Opentsdb, Some("tcp")) | (Protocol::Opentsdb, None) => {
+            by_tcp(place, wire)
         }
-        Protocol::Opentsdb => {
-            let mut stream = TcpStream::connect(place)?;
-            stream.write_all(wire)?;
-            stream.shutdown(std::net::Shutdown::Write)?;
-            refusal(&mut stream)
-        }
-        Protocol::Http => post(to, message.ca.as_deref(), wire.to_vec()),
+        (Protocol::Http, _) => post(to, message.ca.as_deref(), wire.to_vec()),
+        // Sent in another way than it says, it would be told as sent and never arrive.
+        (Protocol::Statsd, _) => Err(io::Error::other("statsd is sent to udp:// or tcp://")),
+        (Protocol::Opentsdb, _) => Err(io::Error::other("opentsdb is sent to tcp://")),
     }
 }
 
-/// A put that was taken is answered by nothing at all, so whatever is read is a complaint.
+fn by_udp(place: &str, wire: &[u8]) -> io::Result<()> {
+    let peer = place.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((any, 0))?.send_to(wire, peer).map(|_| ())
+}
+
+fn by_tcp(place: &str, wire: &[u8]) -> io::Result<()> {
+    let mut stream = TcpStream::connect(place)?;
+    stream.write_all(wire)?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    refusal(&mut stream)
+}
+
+/// A line that was taken is answered by nothing at all, so whatever is read is a complaint.
 fn refusal(stream: &mut TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reply = String::new();
@@ -206,7 +216,7 @@ fn post(to: &str, ca: Option<&Path>, body: Vec<u8>) -> io::Result<()> {
         }
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
-        Err(io::Error::other(format!("{status} {text}")))
+        Err(io::Error::other(format!("{status} {}", text.trim_end())))
     })
 }
 
@@ -242,6 +252,40 @@ mod tests {
             r#"{"name":"a.b","tags":{"os":"linux"},"value":1.5}"#
         );
         assert!(wire(Protocol::Http, Some(20.0)).contains(r#""type":"timer","value":20.0"#));
+    }
+
+    #[test]
+    fn it_is_sent_as_the_address_says_or_not_at_all() {
+        let send_to = |protocol, to: String| {
+            send(&Message {
+                protocol,
+                to: Some(to),
+                ca: None,
+                name: "a".into(),
+                value: 1.0,
+                tags: Vec::new(),
+                command: Vec::new(),
+            })
+        };
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(send_to(Protocol::Statsd, format!("tcp://{closed}")).is_err(), "nobody listens");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let taken = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut text = String::new();
+            io::Read::read_to_string(&mut stream, &mut text).unwrap();
+            text
+        });
+        send_to(Protocol::Statsd, format!("tcp://{at}")).unwrap();
+        assert_eq!(taken.join().unwrap(), "a:1|c\n");
+        for (protocol, scheme, said) in [
+            (Protocol::Statsd, "https", "to https://h:1: statsd is sent to udp:// or tcp://"),
+            (Protocol::Statsd, "unixgram", "to unixgram://h:1: statsd is sent to udp:// or tcp://"),
+            (Protocol::Opentsdb, "http", "to http://h:1: opentsdb is sent to tcp://"),
+        ] {
+            assert_eq!(send_to(protocol, format!("{scheme}://h:1")).unwrap_err(), said);
+        }
     }
 
     #[test]

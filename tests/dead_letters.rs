@@ -155,6 +155,10 @@ fn where_there_is_neither_a_gateway_nor_a_directory_it_is_said() {
     let said = ask("replay");
     assert!(said.contains("no gateway answers at 127.0.0.1:1"), "{said}");
     assert!(said.contains("is it started, and is `--admin` right?"), "{said}");
+    let named = pointsman(&["dead-letters", "--admin", "127.0.0.1:1", "list"]);
+    let said = text(&named.stderr);
+    assert_eq!((named.status.code(), text(&named.stdout).as_str()), (Some(1), ""), "{said}");
+    assert!(said.contains("this needs a running gateway"), "what lies here is none of its: {said}");
 }
 
 #[tokio::test]

@@ -80,8 +80,18 @@ async fn points_of_a_log_reach_the_gateway() {
     let output = logs(&to, &["--series-prefix", "task-statistics/"], LOG).await;
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), LOG.as_bytes()));
     let expected = "pointsman logs: 3 points accepted, 1 refused, 1 without an object\n\
-                    pointsman logs: the point has no value and no field\n";
+                    pointsman logs: the point has no value and no field: {\"name\":\"c\"}\n";
     assert_eq!(told(&output), expected);
+    let bad = mark(1).replace(":1}", ":NaN}") + "[taskcluster-task:stat] {\"nome\":\"\u{9b}2J\"}\n";
+    let output = logs(&to, &["--task", "t"], &bad).await;
+    let expected = "pointsman logs: 0 points accepted, 2 refused\n\
+                    pointsman logs: the JSON is broken at column";
+    let told = told(&output);
+    assert!(told.starts_with(expected), "{told}");
+    assert!(
+        told.contains(":NaN}\n") && told.contains("there is no `name`: {\"nome\":\"\\u{9b}2J\"}"),
+        "{told}"
+    );
     gateway.terminate().await;
     for name in ["task-statistics/a", "task-statistics/b", "task-statistics/e"] {
         assert!(gateway.stdout().contains(&format!("\"name\":\"{name}\"")), "{}", gateway.stdout());

@@ -279,7 +279,10 @@ async fn a_spool_belongs_to_its_kind_and_to_its_name() {
     let refused = run_again(&gateway);
     assert_eq!(refused.status.code(), Some(1));
     let log = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(log.contains("it holds points as a influxdb; give this backend another"), "{log}");
+    assert!(
+        log.contains("it holds points for the kind influxdb; give this backend another"),
+        "{log}"
+    );
 
     let other = influxdb("c", &influx.url(), "");
     fs::write(gateway.config_file(), config(&other, &["c"])).unwrap();

@@ -69,7 +69,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("run", "app clock config log net notify plan whole_file"),
     ("send", "client clock"),
     ("submit", "client escape file_id gzip plural printout small_file units whole_file"),
-    ("logs", "client plural stdio units"),
+    ("logs", "client escape plural stdio units"),
     ("cli", "clock config dead_letters explain log logs plan printout query run send stdio submit"),
 ];
 

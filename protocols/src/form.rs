@@ -201,8 +201,9 @@ fn shortest(bytes: &[u8; 16]) -> Option<usize> {
         let ends_well = end > whole + 1 && bytes.get(end - 1) != Some(&b'0');
         let is_tiny =
             is_zero && bytes.get(whole + 1..).is_some_and(|rest| rest.starts_with(b"0000"));
-        ends_well.then_some(())?;
-        (!is_tiny).then_some(())?;
+        if !ends_well || is_tiny {
+            return None;
+        }
     } else if is_zero && start > 0 {
         // An integer has no minus zero.
         return None;

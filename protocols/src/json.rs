@@ -156,9 +156,16 @@ fn json_of(line: &[u8]) -> Result<&RawValue, Refusal> {
         if error.is_eof() && is_opening(line) {
             return Refusal::new(ParseError::InvalidJson, GOES_ON);
         }
-        let text = format!("the JSON is broken at column {}", error.column());
-        Refusal::new(ParseError::InvalidJson, text)
+        Refusal::new(ParseError::InvalidJson, broken(line, error.column()))
     })
+}
+
+/// Where a line is broken; and by what, if that is a number of Python's or JavaScript's that JSON lacks.
+fn broken(line: &str, column: usize) -> String {
+    let rest = line.get(column.saturating_sub(1)..).unwrap_or_default();
+    let number = ["NaN", "Infinity"].into_iter().find(|number| rest.starts_with(number));
+    let why = number.map(|number| format!(": JSON has no {number} (say null)"));
+    format!("the JSON is broken at column {column}{}", why.unwrap_or_default())
 }
 
 /// What a file begins with that is one array of points, perhaps over many lines.

@@ -25,6 +25,9 @@ impl Hashed {
     }
 }
 
+/// What is wrong with a secret that can be told without showing anything of it.
+pub const EMPTY_SECRET: &str = "a secret is empty";
+
 impl fmt::Debug for Hashed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -36,7 +39,7 @@ impl<'de> Deserialize<'de> for Hashed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.is_empty() {
-            return Err(D::Error::custom("a secret is empty"));
+            return Err(D::Error::custom(EMPTY_SECRET));
         }
         Ok(Self::of(text.as_bytes()))
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    name: String,
+    name: Option<String>,
     since: Option<String>,
     until: Option<String>,
     limit: Option<u32>,
@@ -34,7 +34,7 @@ impl Asked {
             moment.map_err(|error| Refusal::bad_request(format!("{key}: {error}")))
         };
         Ok(Question {
-            name: self.name,
+            name: self.name.ok_or_else(|| Refusal::bad_request(WHICH))?,
             since: moment("since", self.since)?,
             until: moment("until", self.until)?,
             limit: self.limit,
@@ -89,3 +89,4 @@ fn refusal(error: Error) -> Refusal {
 
 /// Ample for a page.
 const LATEST_SERIES_MAX: u32 = 100;
+const WHICH: &str = "say of which series: ?name=demo.load, or ?name=demo* for all that begin so";

@@ -196,6 +196,11 @@ async fn bad_questions_are_refused() {
         let answer = gateway.get(&format!("/v1/query?{query}")).await;
         assert_eq!(answer.error(), (400, "bad_request".to_owned()), "{query}");
     }
+    let nameless = gateway.get("/v1/query").await.json();
+    assert!(
+        nameless["error"]["message"].as_str().unwrap().contains("?name=demo.load"),
+        "{nameless}"
+    );
     let empty = self::gateway().get("/v1/query?name=a").await;
     assert_eq!(empty.error(), (404, "no_store".to_owned()));
 }

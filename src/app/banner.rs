@@ -29,7 +29,7 @@ pub fn banner(
 ) -> String {
     let mut text = Text::new(plan);
     write_listeners(plan, addresses, &mut text);
-    text.0.push('\n');
+    text.written.push('\n');
     let backends = plan.backends.iter();
     let backends: Vec<_> =
         backends.map(|(name, backend)| format!("{name} ({})", backend.kind.kind())).collect();
@@ -53,12 +53,16 @@ pub fn banner(
         text.row("look", &format!("{program} query{directory} 'demo*'"));
     }
     write_configuration(&program, started.files, &page, &mut text);
-    text.0.push('\n');
-    text.0
+    text.written.push('\n');
+    text.written
 }
 
-/// Rows of a label and what there is to say of it, which begins in one column, that of [`Text::1`].
-struct Text(String, usize);
+/// Rows of a label and what there is to say of it, which begins in one column.
+struct Text {
+    written: String,
+    /// Of every label.
+    width: usize,
+}
 
 impl Text {
     fn new(plan: &Plan) -> Self {
@@ -66,13 +70,13 @@ impl Text {
         let labels = plan.listeners.keys().map(String::as_str).chain(principals);
         let widths = labels.map(|label| label.chars().count());
         let width = widths.chain([BACKENDS.len()]).max().unwrap_or(0);
-        Self(format!("pointsman {}\n\n", env!("CARGO_PKG_VERSION")), width)
+        Self { written: format!("pointsman {}\n\n", env!("CARGO_PKG_VERSION")), width }
     }
 
     // Writing to a text does not fail.
     fn row(&mut self, label: &str, words: &str) {
-        let Self(text, width) = self;
-        let _ = writeln!(text, "  {label:<width$} {words}");
+        let Self { written, width } = self;
+        let _ = writeln!(written, "  {label:<width$} {words}");
     }
 
     fn more(&mut self, words: &str) {

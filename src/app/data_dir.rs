@@ -96,7 +96,10 @@ impl Lock {
                 // Whoever it is, it is not us.
                 let _ = file.read_to_string(&mut holder);
                 let (dir, holder) = (data_dir.display(), holder.trim());
-                Err(format!("the data directory {dir} is in use by another gateway ({holder})"))
+                Err(format!(
+                    "the data directory {dir} is in use by another gateway ({holder}); stop that one, \
+                     or choose another directory by `data_dir` or --data-dir"
+                ))
             }
             Err((_, error)) => Err(problem(error.into())),
         }
@@ -181,7 +184,9 @@ mod tests {
         let problem = Lock::take(&inside).unwrap_err();
         let pid = format!("(pid {}, started 2", std::process::id());
         assert!(
-            problem.contains("in use by another gateway") && problem.contains(&pid),
+            problem.contains("in use by another gateway")
+                && problem.contains(&pid)
+                && problem.contains("stop that one, or choose another directory by `data_dir`"),
             "{problem}"
         );
         drop(lock);

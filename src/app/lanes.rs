@@ -71,7 +71,7 @@ impl Lanes {
             Some((kind, state)) if *kind == settings.kind => Arc::clone(state),
             Some((kind, state)) if book.under_way() > 0 || !state.is_at_rest() => {
                 return Err(format!(
-                    "it still holds points as a {kind}, which a {} cannot take over; give the new one another name",
+                    "it still holds points for the kind {kind}, which the kind {} cannot take over; give the new one another name",
                     settings.kind
                 ));
             }
@@ -119,8 +119,8 @@ impl Lanes {
     }
 
     /// Waits until every lane has drained; what has not in time is stopped, and what it held is on
-    /// disk or lost. Answers how many points each lost by that, if any. The table that
-    /// referred to them must be gone.
+    /// disk or lost. Answers how many points each lost by that, if any. The table that referred to them
+    /// must be gone.
     pub(super) async fn drain(&mut self, grace: &Grace) -> BTreeMap<String, u64> {
         let mut lost = BTreeMap::new();
         for (name, mut running) in std::mem::take(&mut self.running) {

@@ -8,6 +8,7 @@ use super::report::is_secret;
 use super::source::as_toml;
 use super::tables::{A_LIST, Named};
 use super::{SECTIONS, join};
+use crate::access::EMPTY_SECRET;
 use crate::backend::KINDS;
 use crate::mistake::{Mistake, did_you_mean};
 use crate::units::Span;
@@ -286,6 +287,10 @@ impl Decoder<'_> {
                     }
                     _ => mistake,
                 }
+            }
+            // Which shows nothing of it.
+            None if message == EMPTY_SECRET => {
+                Mistake::new(key, EMPTY_SECRET).hint("was a variable not set?")
             }
             None if hide => Mistake::new(key, "the value does not fit (it is not shown)"),
             None => match message.split_once("; ") {

@@ -14,7 +14,8 @@ pub struct Arguments {
     /// The gateway's configuration, which says where its admin listener is
     #[arg(long, short, value_name = "FILE", global = true)]
     pub config: Vec<PathBuf>,
-    /// Where the dead letters are, for a list without a gateway
+    /// Where the dead letters are, for a list without a gateway; by default what the configuration says,
+    /// unless it is only said where the gateway is (--admin)
     #[arg(long, value_name = "DIR", global = true)]
     pub data_dir: Option<PathBuf>,
     /// The gateway's admin listener, as host:port or https://host:port; by default what the

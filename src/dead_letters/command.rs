@@ -26,8 +26,8 @@ pub struct Options {
     pub admin: String,
     /// The roots to trust over https, if not the system's.
     pub ca: Option<PathBuf>,
-    /// Where the files are.
-    pub data_dir: PathBuf,
+    /// Where the files are, if they may answer in the gateway's place.
+    pub data_dir: Option<PathBuf>,
     /// What standard output carries.
     pub format: Format,
     /// What to do.
@@ -87,8 +87,11 @@ fn list(options: &Options, which: &Asked, limit: Option<usize>, after: Option<i6
     let query: Vec<_> = query.collect();
     let answer = ask(options, &format!("?{}", query.join("&")), None);
     let Answer::Nobody(why) = answer else { return told(options, &answer, listed) };
-    if !options.data_dir.is_dir() {
-        let dir = options.data_dir.display();
+    let Some(data_dir) = &options.data_dir else {
+        return told(options, &Answer::Nobody(why), listed);
+    };
+    let dir = data_dir.display();
+    if !data_dir.is_dir() {
         let problem = format!("{why}, and there is no data directory `{dir}`");
         return Printout::failed(1, &format!("{problem}; are `--admin` and `--data-dir` right?"));
     }
@@ -97,10 +100,9 @@ fn list(options: &Options, which: &Asked, limit: Option<usize>, after: Option<i6
         reason: which.reason.clone(),
         ..Selection::default()
     };
-    let page = list_files(&options.data_dir, &which, after, limit.unwrap_or(OFFLINE));
+    let page = list_files(data_dir, &which, after, limit.unwrap_or(OFFLINE));
     let text = serde_json::to_string(&List::from(page)).unwrap_or_default() + "\n";
     let mut printout = told(options, &Answer::Done(text), listed);
-    let dir = options.data_dir.display();
     printout.err.insert_str(0, &format!("{why}: this is what lies in {dir}\n"));
     printout
 }

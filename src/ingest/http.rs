@@ -33,6 +33,7 @@ use super::intake::Context;
 use super::stream::{Connection, Presence};
 use crate::net::http::{Ended, Timeouts};
 use crate::net::{Intercept, Intercepted, Peer};
+use crate::origin::Protocol;
 use answer::{Refusal, Web};
 use axum::http::{Method, Uri};
 use axum::response::Response;
@@ -99,7 +100,25 @@ fn finish(routes: Router<Web>, context: &Context) -> Router {
 
 async fn not_found(web: Extension<Web>, peer: Option<Extension<Peer>>, uri: Uri) -> Response {
     let (path, peer) = (uri.path().as_bytes(), peer.as_deref());
-    Refusal::new(404, "not_found", "Endpoint not found").answer(&web, path, peer)
+    let text = match web.config.protocol {
+        Protocol::Http => elsewhere(uri.path()),
+        _ => "Endpoint not found".to_owned(),
+    };
+    Refusal::new(404, "not_found", text).answer(&web, path, peer)
+}
+
+/// Where points are taken by a listener `http`, for somebody who has tried another path; the other
+/// protocols have words of their own.
+fn elsewhere(path: &str) -> String {
+    let text = format!(
+        "there is nothing at {path}; points come to /v1/points, /v1/point/<series> or /api/put"
+    );
+    match path {
+        "/write" | "/api/v2/write" | "/api/v3/write_lp" => {
+            text + "; line protocol is taken by a listener with `protocol = \"influxdb\"`"
+        }
+        _ => text,
+    }
 }
 
 async fn wrong_method(

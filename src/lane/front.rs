@@ -6,8 +6,8 @@
 //! where the backend gets a line as it came, the line itself is copied. Counts `handed`, and as dropped
 //! `inbox_full` (the shaper is behind by [`super::INBOX`] batches or [`super::INBOX_BYTES_MAX`]),
 //! `series_limit`, `sample_limit` and `unrepresentable` (a negative timing in layout `statsd`, and what
-//! line protocol has no words for, where windows do not sum it up), and tells the requests that wait of each. Those requests, and the room that was promised to them, go on
-//! with the points.
+//! line protocol has no words for, where windows do not sum it up), and tells the requests that wait of
+//! each. Those requests, and the room that was promised to them, go on with the points.
 
 use super::Handle;
 use super::Terms;

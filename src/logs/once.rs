@@ -153,27 +153,28 @@ impl<'w> Once<'w> {
                 if may_grow && !self.has_ended && self.fill(queue).await? {
                     continue;
                 }
+                let lines = self.first(there);
                 self.waiting.drain(..there);
                 let other = || Verdict::Conflict(OTHER.to_owned());
-                self.work.count(search.nothing.unwrap_or_else(other), there as u64);
+                self.work.count(search.nothing.unwrap_or_else(other), &lines);
                 return Ok(());
             };
-            let verdict = self.work.settle(self.client, &key, &self.first(len)).await;
-            match verdict {
+            let lines = self.first(len);
+            match self.work.settle(self.client, &key, &lines).await {
                 Verdict::Never(why) => return Err(why),
                 Verdict::Conflict(_) => search.others.push(len),
                 Verdict::TooLarge if len > 1 => {
                     (search.most, self.alike) = (Some(len / 2), None);
                 }
                 // The gateway does not remember this; it will with the next line that is kept.
-                Verdict::Taken(ref taken) if taken.is_nothing() => {
-                    (search.least, search.nothing) = (len + 1, Some(verdict));
+                Verdict::Taken(taken) if taken.is_nothing() => {
+                    (search.least, search.nothing) = (len + 1, Some(Verdict::Taken(taken)));
                 }
                 known => {
                     let is_known = matches!(&known, Verdict::Taken(taken) if taken.repeated);
                     self.alike = is_known.then_some(len);
                     self.waiting.drain(..len);
-                    self.work.count(known, len as u64);
+                    self.work.count(known, &lines);
                     return Ok(());
                 }
             }

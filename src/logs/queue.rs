@@ -85,6 +85,11 @@ impl Queue {
 }
 
 impl Lines {
+    /// One of them, counted from 0.
+    pub(super) fn line(&self, index: usize) -> Option<&[u8]> {
+        self.bytes.split_inclusive(|byte| *byte == b'\n').nth(index)
+    }
+
     /// In two, where one is too large for the gateway; a lone line cannot be cut.
     pub(super) fn halves(&self) -> Option<[Self; 2]> {
         let middle = usize::try_from(self.count / 2).ok()?;

@@ -3,6 +3,7 @@
 use super::once::{Log, Once};
 use super::queue::{Lines, Queue};
 use crate::client::{Client, Pause, Place, RUN, TASK, Taken, Verdict};
+use crate::escape;
 use bytes::Bytes;
 use protocols::json::write_prefixed;
 use std::borrow::Cow;
@@ -45,8 +46,8 @@ pub(super) struct Sent {
     pub(super) unsettled: u64,
     /// Lines of which all of this is known.
     pub(super) lines: u64,
-    /// Why, of the first of them.
-    pub(super) words: Vec<String>,
+    /// Why, each reason once; with the first line that was refused for it.
+    pub(super) words: Vec<(String, Option<String>)>,
     /// What keeps the others waiting.
     pub(super) away: Option<String>,
 }
@@ -140,7 +141,7 @@ impl Work {
             match (self.settle(client, &key, &lines).await, lines.halves()) {
                 (Verdict::Never(why), _) => return Err(why),
                 (Verdict::TooLarge, Some([first, second])) => parts.extend([second, first]),
-                (known, _) => self.count(known, lines.count),
+                (known, _) => self.count(known, &lines),
             }
         }
         Ok(())
@@ -152,7 +153,7 @@ impl Work {
     }
 
     /// Notes what became of lines.
-    pub(super) fn count(&self, verdict: Verdict, lines: u64) {
+    pub(super) fn count(&self, verdict: Verdict, lines: &Lines) {
         note(&self.sent, |sent| sent.count(verdict, lines));
     }
 
@@ -201,37 +202,49 @@ pub(super) fn prefixed<'l>(lines: &'l [u8], prefix: &str) -> Cow<'l, [u8]> {
 }
 
 impl Sent {
-    fn count(&mut self, verdict: Verdict, lines: u64) {
-        self.lines += lines;
+    fn count(&mut self, verdict: Verdict, lines: &Lines) {
+        let count = lines.count;
+        self.lines += count;
         self.away = None;
         match verdict {
             Verdict::Taken(Taken { accepted, refused, unlisted, repeated }) => {
                 let refusals = refused.len() as u64 + unlisted;
-                let accepted = accepted.unwrap_or(lines.saturating_sub(refusals));
+                let accepted = accepted.unwrap_or(count.saturating_sub(refusals));
                 self.accepted += accepted;
                 self.repeated += if repeated { accepted } else { 0 };
                 self.refused += refusals;
-                refused.into_iter().for_each(|(_, why)| self.tell(why));
+                for (index, why) in refused {
+                    self.tell_of(why, lines.line(index).map(shown));
+                }
             }
             Verdict::TooLarge => {
-                self.refused += lines;
+                self.refused += count;
                 self.tell("it is longer than what the gateway takes".to_owned());
             }
             Verdict::Unsettled(why)
             | Verdict::Conflict(why)
             | Verdict::Never(why)
             | Verdict::Again { why, .. } => {
-                self.unsettled += lines;
+                self.unsettled += count;
                 self.tell(why);
             }
         }
     }
 
     fn tell(&mut self, why: String) {
-        if self.words.len() < WORDS_MAX && !self.words.contains(&why) {
-            self.words.push(why);
+        self.tell_of(why, None);
+    }
+
+    fn tell_of(&mut self, why: String, line: Option<String>) {
+        if self.words.len() < WORDS_MAX && !self.words.iter().any(|(other, _)| *other == why) {
+            self.words.push((why, line));
         }
     }
+}
+
+/// Enough of a line to find it in the log.
+fn shown(line: &[u8]) -> String {
+    escape::beginning(String::from_utf8_lossy(line).trim_end(), LINE_SHOWN)
 }
 
 fn note<T>(sent: &Mutex<Sent>, change: impl FnOnce(&mut Sent) -> T) -> T {
@@ -241,6 +254,8 @@ fn note<T>(sent: &Mutex<Sent>, change: impl FnOnce(&mut Sent) -> T) -> T {
 /// There is no end to trying but that of the log. Longer than a gateway can wish to be left alone, or
 /// it would be asked at once, again and again.
 const ROUND: Duration = Duration::from_secs(24 * 3600);
+
+const LINE_SHOWN: usize = 100;
 
 /// How many reasons are told.
 const WORDS_MAX: usize = 5;

@@ -460,7 +460,7 @@ mod tests {
             ("unix = [{}]", &["unix[0]: it asks for neither"]),
             ("basic = [{ username = 'u' }]", &["basic[0]: there is no `password`"]),
             ("basic = [{ username = 'u:', password = 'S3CR3T' }]", &["no user with a `:`"]),
-            ("tokens = ['']", &["tokens[0]: the value does not fit"]),
+            ("tokens = ['']", &["tokens[0]: a secret is empty (was a variable not set?)"]),
             ("tokens_file = '/nowhere'", &["tokens_file: /nowhere cannot be read"]),
             ("prefix = \"a\\n\"", &["prefix: a name has no control"]),
             ("tags = { reserved = ['--'] }", &["tags.reserved[0]: a tag key is visible ASCII"]),

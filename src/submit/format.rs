@@ -26,6 +26,9 @@ impl Format {
             (None, Some("csv")) => Ok(Self::Csv),
             (None, Some("jsonl" | "ndjson" | "json")) => Ok(Self::Jsonl),
             (None, _) if is_nameless(path) => Ok(Self::Jsonl),
+            _ if path.is_dir() => {
+                Err(format!("{} is a folder; name the files in it", path.display()))
+            }
             _ => Err(format!("what is {}? say --format jsonl or --format csv", path.display())),
         }
     }
@@ -60,6 +63,9 @@ mod tests {
             assert_eq!(Format::of(Path::new(path), None).ok(), expected, "{path}");
         }
         assert_eq!(Format::of(Path::new("a.csv"), Some(Format::Jsonl)), Ok(Format::Jsonl));
+        let folder = tempfile::tempdir().unwrap();
+        let problem = Format::of(folder.path(), None).unwrap_err();
+        assert!(problem.ends_with("is a folder; name the files in it"), "{problem}");
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl<'a> Draft<'a> {
 
     /// Writes the point; what is refused leaves no trace in `out`.
     pub(crate) fn write(&self, out: &mut Batch) -> Result<(), Refusal> {
-        let name = self.name.as_deref().unwrap_or("");
+        let missing = || Refusal::new(ParseError::EmptyName, "there is no `name`");
+        let name = self.name.as_deref().ok_or_else(missing)?;
         name::check(name)?;
         self.limits.times.check(self.time)?;
         let measure = self.measure()?;

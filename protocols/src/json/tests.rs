@@ -405,6 +405,22 @@ fn an_object_over_several_lines_says_how_to_make_one_of_it() {
 }
 
 #[test]
+fn what_other_languages_take_for_a_number_is_called_by_its_name() {
+    let told = |line: &str| {
+        let mut batch = Batch::new();
+        let outcome = parse_json_lines(line.as_bytes(), LIMITS, &mut batch);
+        outcome.refusals.listed()[0].message.to_string()
+    };
+    for (value, word) in [("NaN", "NaN"), ("Infinity", "Infinity"), ("-Infinity", "Infinity")] {
+        let text = told(&format!("{{\"name\":\"a\",\"v\":{value}}}"));
+        assert!(text.contains(&format!(": JSON has no {word} (say null)")), "{value}: {text}");
+    }
+    assert_eq!(told("{\"name\":\"a\",\"v\":Nan}"), "the JSON is broken at column 17");
+    assert_eq!(told("{\"name\":\"é\",é"), "the JSON is broken at column 14");
+    assert_eq!(told("{\"nam\":\"a\",\"value\":1}"), "there is no `name`");
+}
+
+#[test]
 fn an_array_among_json_lines_says_how_to_make_lines_of_it() {
     let body = b"\xef\xbb\xbf[\n{\"name\":\"a\",\"value\":1}\n [{\"name\":\"a\",\"value\":1}]\nx";
     let mut batch = Batch::new();

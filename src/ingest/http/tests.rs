@@ -150,6 +150,20 @@ async fn one_point_in_a_path() {
 }
 
 #[tokio::test]
+async fn a_wrong_path_is_told_the_right_ones() {
+    let rig = start(json!({}));
+    for (path, is_for_influxdb) in [("/v1/point", false), ("/write", true), ("/api/v2/write", true)]
+    {
+        let answer = ask(&rig, &format!("POST {path}"), "", b"m v=1").await;
+        let text = answer.json()["error"]["message"].to_string();
+        assert_eq!(answer.status, 404);
+        assert!(text.contains(&format!("nothing at {path}; points come to /v1/points")), "{text}");
+        assert_eq!(text.contains("influxdb"), is_for_influxdb, "{text}");
+    }
+    assert_eq!(rig.rejected(), [("not_found", 3)]);
+}
+
+#[tokio::test]
 async fn requests_that_are_refused_as_a_whole() {
     let rig = start(json!({ "limits": { "body": "1KiB" } }));
     let large = vec![b' '; 1025];

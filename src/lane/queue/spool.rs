@@ -32,7 +32,7 @@ pub(in crate::lane) enum Error {
     #[error("{0}")]
     Database(#[from] database::Error),
     /// It holds what another kind of backend was to be sent.
-    #[error("it holds points as a {0}")]
+    #[error("it holds points for the kind {0}")]
     Kind(String),
 }
 
@@ -91,7 +91,7 @@ impl Spool {
         let (file, kind) = (self.file().display(), self.kind);
         match error {
             Error::Kind(_) => format!(
-                "the spool {file} cannot be used for a {kind}: {error}; give this backend another name"
+                "the spool {file} cannot be used for the kind {kind}: {error}; give this backend another name"
             ),
             _ => format!("the spool {file}: {error}"),
         }

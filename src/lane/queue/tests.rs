@@ -245,7 +245,7 @@ fn what_another_kind_left_is_refused() {
     work(&queue);
     drop(queue);
     let problem = open(dir.path(), "statsd", WhenFull::DropOldest).unwrap_err();
-    assert!(problem.contains("holds points as a influxdb"), "{problem}");
+    assert!(problem.contains("holds points for the kind influxdb"), "{problem}");
     let queue = open(dir.path(), "influxdb", WhenFull::DropOldest).unwrap();
     work(&queue);
     assert_eq!(deliver(&queue, 2), [1]);
