@@ -137,7 +137,7 @@ impl Lines<'_> {
     }
 
     #[inline]
-    fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
+    pub(super) fn repeat(&mut self, found: &Found, line: &Split<'_>) -> bool {
         let Some(known) = self.memo.known(found) else { return false };
         if known.way.keeps == 0 {
             return self.crossing.repeat(&known, line);

@@ -10,8 +10,8 @@ use crate::lane::{self, Lane, Running, Settings};
 use crate::origin::Protocol;
 use crate::route::Memo;
 use proptest::prelude::*;
-use protocols::statsd::{Dialects, Encoder, Limits, TagDialect, parse_line, splits};
-use protocols::{Batch, Encode};
+use protocols::Encode;
+use protocols::statsd::{Encoder, TagDialect, splits};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -272,10 +272,7 @@ async fn what_is_known_of_a_line_can_be_done_with_the_next() {
         lines.take([line.as_bytes()], |_| None);
         let print = lines.memo.print(&split.head).unwrap();
         let found = lines.memo.seek(print).unwrap();
-        let known = lines.memo.known(&found).unwrap();
-        let mut batch = Batch::new();
-        parse_line(line.as_bytes(), &Dialects::default(), &Limits::default(), &mut batch).unwrap();
-        assert!(lines.crossing.repeat(&known, &split, batch.point(0).as_ref()), "{line}");
+        assert!(lines.repeat(&found, &split), "{line}");
     }
 }
 
