@@ -18,7 +18,7 @@ async fn a_repeated_request_is_told_the_truth_when_it_is_known() {
     let gateway = Gateway::start(&config(&influxdb(&dead, ""))).await;
     let late = ask(&gateway, WRITE).await;
     assert_eq!((late.status, late.header("retry-after")), (504, Some("1")), "{late:?}");
-    assert!(late.body.contains("what becomes of them is open"), "{late:?}");
+    assert!(late.body.contains("what becomes of it is open"), "{late:?}");
     let open = ask(&gateway, WRITE).await;
     assert_eq!((open.status, open.header("retry-after")), (409, Some("1")), "{open:?}");
     assert_eq!(open.header("idempotency-replayed"), None);
