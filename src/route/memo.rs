@@ -172,9 +172,13 @@ impl Memo {
         let Done { steps, places, heads, .. } = done;
         let way = self.ways.number(shape, steps)?;
         let first_place = u32::try_from(self.places.len()).ok()?;
-        // A series that has another place now has the same lines as before.
-        let known = self.first_head(print, &done);
-        let first_head = known.map_or_else(|| self.note_heads(done), Some)?;
+        let first_head = if heads.is_empty() {
+            0
+        } else {
+            // A series that has another place now has the same lines as before.
+            let known = self.first_head(print, &done);
+            known.map_or_else(|| self.note_heads(done), Some)?
+        };
         let place = match places {
             [] => WindowPlace::default(),
             [place] => *place,
