@@ -6,35 +6,39 @@
 
 /// All of it.
 pub fn escaped(text: &str) -> String {
-    beginning(text, usize::MAX)
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// No more than so many characters, of its beginning.
 pub fn beginning(text: &str, most: usize) -> String {
-    let mut left = most;
-    text.chars().map(shown).take_while(|piece| fits(piece, &mut left)).collect()
+    let end = bytes_that_fit(text.chars(), most);
+    escaped(text.get(..end).unwrap_or(text))
 }
 
 /// No more than so many characters, of its end.
 pub fn end(text: &str, most: usize) -> String {
+    let start = text.len() - bytes_that_fit(text.chars().rev(), most);
+    escaped(text.get(start..).unwrap_or(text))
+}
+
+/// How many bytes those of the first characters have that are shown as no more than so many.
+fn bytes_that_fit(characters: impl Iterator<Item = char>, most: usize) -> usize {
     let mut left = most;
-    let pieces = text.chars().rev().map(shown).take_while(|piece| fits(piece, &mut left));
-    let mut pieces: Vec<_> = pieces.collect();
-    pieces.reverse();
-    pieces.concat()
-}
-
-fn shown(character: char) -> String {
-    match character.is_control() {
-        true => character.escape_default().to_string(),
-        false => character.to_string(),
-    }
-}
-
-fn fits(piece: &str, left: &mut usize) -> bool {
-    let rest = left.checked_sub(piece.chars().count());
-    *left = rest.unwrap_or(0);
-    rest.is_some()
+    let fits = |character: &char| {
+        let shown = if character.is_control() { character.escape_default().len() } else { 1 };
+        let rest = left.checked_sub(shown);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    characters.take_while(fits).map(char::len_utf8).sum()
 }
 
 #[cfg(test)]
