@@ -1,9 +1,9 @@
 //! Lines that are known again come to the same as lines that are not.
 
 use super::rig::Brief;
-use super::yard::Yard;
+use super::yard::{Keep, Kept, Yard};
 use crate::access::{Access, Meters};
-use crate::backend::{self, Outcome, Payload, Ship, Shipping};
+use crate::backend;
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::lane::{self, Lane, Running, Settings};
@@ -13,22 +13,9 @@ use proptest::prelude::*;
 use protocols::Encode;
 use protocols::statsd::{Encoder, TagDialect, splits};
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-
-/// Bodies, and where their lines came from.
-type Kept = Arc<Mutex<Vec<String>>>;
-
-struct Keep(Kept);
-
-impl Ship for Keep {
-    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
-        let body = String::from_utf8_lossy(&payload.body);
-        self.0.lock().unwrap().push(format!("{} {:?}\n{body}", payload.points, payload.waybill));
-        Box::pin(std::future::ready(Outcome::Delivered))
-    }
-}
 
 /// Two lanes sum up in windows, one relays, one has points in a form of its own, and one is sent each
 /// as line protocol.

@@ -1,9 +1,9 @@
 //! Readings that are known again come to the same as those that are not.
 
 use super::rig::{Brief, NOW};
-use super::yard::Yard;
+use super::yard::{Keep, Kept, Yard};
 use crate::access::Access;
-use crate::backend::{self, Outcome, Payload, Ship, Shipping};
+use crate::backend;
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::intake::{Intake, Who};
@@ -14,22 +14,9 @@ use protocols::form::Speech;
 use protocols::timestamp::TimeRange;
 use protocols::{Encode, UnixNanos, json, opentsdb};
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-
-/// Bodies, and where their lines came from.
-type Kept = Arc<Mutex<Vec<String>>>;
-
-struct Keep(Kept);
-
-impl Ship for Keep {
-    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
-        let body = String::from_utf8_lossy(&payload.body);
-        self.0.lock().unwrap().push(format!("{} {:?}\n{body}", payload.points, payload.waybill));
-        Box::pin(std::future::ready(Outcome::Delivered))
-    }
-}
 
 /// Two lanes of line protocol, one of them gets some points rewritten, and one of another kind.
 const LANES: [&str; 3] = ["floats", "integers", "other"];

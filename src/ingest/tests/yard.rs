@@ -2,6 +2,7 @@
 
 use super::rig::{NOW, config, keys};
 use crate::access::Access;
+use crate::backend::{Outcome, Payload, Ship, Shipping};
 use crate::books::{Books, Counter};
 use crate::clock::Clock;
 use crate::ingest::Listener;
@@ -11,7 +12,7 @@ use crate::origin::{Origin, Protocol};
 use crate::route::{self, Router, Rules, Table, Tables};
 use protocols::UnixNanos;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Lanes, routes to them, and what is counted.
 pub(crate) struct Yard {
@@ -62,5 +63,19 @@ impl Yard {
     pub(crate) fn counts(&self) -> [u64; 3] {
         let book = self.books.listener("under_test");
         [&book.received, &book.routed, &book.unmatched].map(Counter::get)
+    }
+}
+
+/// Bodies, and where their lines came from.
+pub(super) type Kept = Arc<Mutex<Vec<String>>>;
+
+/// Keeps them.
+pub(super) struct Keep(pub(super) Kept);
+
+impl Ship for Keep {
+    fn ship<'a>(&'a mut self, payload: &'a Payload) -> Shipping<'a> {
+        let body = String::from_utf8_lossy(&payload.body);
+        self.0.lock().unwrap().push(format!("{} {:?}\n{body}", payload.points, payload.waybill));
+        Box::pin(std::future::ready(Outcome::Delivered))
     }
 }
