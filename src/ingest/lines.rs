@@ -142,11 +142,6 @@ impl Lines<'_> {
         if known.way.keeps == 0 {
             return self.crossing.repeat(&known, line);
         }
-        self.repeat_kept(found, line)
-    }
-
-    fn repeat_kept(&mut self, found: &Found, line: &Split<'_>) -> bool {
-        let Some(known) = self.memo.known(found) else { return false };
         if !known.way.needs.point {
             return self.crossing.repeat_kept(&known, line, None);
         }

@@ -269,7 +269,9 @@ impl<'t> Crossing<'t> {
     /// whether that could be done; if not, nothing has happened.
     #[inline]
     pub fn repeat(&mut self, known: &memo::Known<'_>, line: &Split<'_>) -> bool {
-        let Some(measure) = self.admit(known.way, line) else { return false };
+        let Some(measure) = self.measure(known.way, line).filter(|_| self.pays()) else {
+            return false;
+        };
         let mut places = known.places.iter();
         for step in &known.way.steps {
             self.step(*step, &mut places, measure.as_ref(), line);
@@ -286,12 +288,12 @@ impl<'t> Crossing<'t> {
         line: &Split<'_>,
         point: Option<&Point<'_>>,
     ) -> bool {
-        let Way { shape, steps, needs, .. } = known.way;
-        let can_be_said = needs.number && shape.measure(line).is_some_and(is_finite);
-        if !can_be_said || needs.point && point.is_none() {
+        let Way { steps, needs, .. } = known.way;
+        let Some(measure) = self.measure(known.way, line) else { return false };
+        let can_be_said = measure.is_some_and(is_finite) && (point.is_some() || !needs.point);
+        if !can_be_said || !self.pays() {
             return false;
         }
-        let Some(measure) = self.admit(known.way, line) else { return false };
         let (mut places, mut heads) = (known.places.iter(), known.heads.iter());
         for step in steps {
             match *step {
@@ -313,23 +315,25 @@ impl<'t> Crossing<'t> {
         true
     }
 
-    /// The measure of a line that may go that way, if any is needed; its point is paid for then.
+    /// The measure of a line that may go that way, if any is needed.
     #[inline]
-    fn admit<'l>(&self, way: &Way, line: &Split<'l>) -> Option<Option<Measure<'l>>> {
+    fn measure<'l>(&self, way: &Way, line: &Split<'l>) -> Option<Option<Measure<'l>>> {
         let Way { shape, steps, needs, .. } = way;
         if needs.plain && !self.relays_all(steps, line) {
             return None;
         }
         let measure = if needs.number { shape.measure(line) } else { None };
-        if measure.is_some() != needs.number {
-            return None;
-        }
-        // Whoever asks again is told why; a series that is known has no need of its hash.
+        (measure.is_some() == needs.number).then_some(measure)
+    }
+
+    /// Charges a point of a known series, which has no need of its hash, to its sender; whoever asks again
+    /// is told why that cannot be.
+    #[inline]
+    fn pays(&self) -> bool {
         match self.toll {
-            Toll::Each(now) => self.gate.spend(|| 0, now).ok()?,
-            Toll::Paid => {}
+            Toll::Each(now) => self.gate.spend(|| 0, now).is_ok(),
+            Toll::Paid => true,
         }
-        Some(measure)
     }
 
     /// A step that needs nothing but the line.
